@@ -7,13 +7,15 @@ mod deploy;
 mod tests;
 pub(crate) mod velero_flags;
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{net::SocketAddr, num::NonZeroU64, path::PathBuf};
 
-use backup_core::{api::GoDuration, cron::Dialect, quantity, resources::RestoreOrder};
-use backup_store::{AllowedPlaces, Limits};
+use backup_core::{
+    api::GoDuration, cron::Dialect, names::is_object_name, quantity, resources::RestoreOrder,
+};
+use backup_store::{AllowedPlaces, Limits, StoreError};
 use clap::{ArgAction, Parser, ValueEnum};
 
-use crate::{data_mover::MoverSettings, restore::ItemMemory};
+use crate::{notify::NotifySettings, restore::ItemMemory, volumes::data_mover::MoverSettings};
 
 const HOUR: i64 = 3600;
 const SYNC_FREQUENCY: GoDuration = GoDuration::from_secs(10);
@@ -118,10 +120,10 @@ pub struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub object_store_plugins: Vec<String>,
 
-    /// Hosts that settings of locations may lead to (s3Url, storeEndpoint, storageAccountURI,
-    /// activeDirectoryAuthorityURI), with * for any part and commas between them, besides those of
-    /// the providers. [default: any, but tokens and passwords of locations without a credential of
-    /// their own go to hosts of their provider only]
+    /// Hosts that settings of locations (s3Url, storeEndpoint, storageAccountURI,
+    /// activeDirectoryAuthorityURI) and --notify-url may lead to, with * for any part and commas
+    /// between them, besides those of the providers of locations. [default: any, but tokens and
+    /// passwords of locations without a credential of their own go to hosts of their provider only]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub allowed_endpoints: Vec<String>,
 
@@ -139,6 +141,16 @@ pub struct Args {
     /// Memory limit of each pod that moves volume data; at least 256Mi.
     #[arg(long, value_name = "SIZE", default_value = "512Mi", value_parser = mover_memory)]
     pub mover_memory_limit: String,
+
+    /// Maximum bytes per second that each pod that moves volume data sends to the store, such as
+    /// 20Mi [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = rate)]
+    pub mover_upload_limit: Option<NonZeroU64>,
+
+    /// Maximum bytes per second that each pod that moves volume data reads from the store, such as
+    /// 20Mi [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = rate)]
+    pub mover_download_limit: Option<NonZeroU64>,
 
     /// Timeout for a pod that moves volume data to start, with its volume: then the transfer fails
     /// with the reason that pod or claim give.
@@ -195,6 +207,21 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     pub default_resource_modifier_configmap: Option<String>,
 
+    /// Maximum bytes per second that scheduled verifications of backups (spec.verify of Schedules)
+    /// read from stores, such as 20Mi. One backup is verified at a time.
+    #[arg(long, value_name = "SIZE", default_value = "20Mi", value_parser = rate)]
+    pub verify_read_limit: NonZeroU64,
+
+    /// URL that gets a POST with a CloudEvent for each backup or restore that ends otherwise than
+    /// Completed, and for each verification that finds faults. Without it nothing is sent.
+    #[arg(long, value_name = "URL")]
+    pub notify_url: Option<String>,
+
+    /// Secret, in the namespace of the installation, whose key `authorization` is sent to
+    /// --notify-url as the header of this name.
+    #[arg(long, value_name = "NAME", requires = "notify_url", value_parser = secret_name)]
+    pub notify_secret: Option<String>,
+
     /// Page size of LIST requests (objects).
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub client_page_size: u32,
@@ -220,6 +247,11 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value_t = GC_FREQUENCY, allow_hyphen_values = true)]
     pub garbage_collection_frequency: GoDuration,
 
+    /// Maximum share of the backups of a location that retention removes within an hour without a
+    /// user's consent, in percent, if they are more than 5; 100 turns the limit off.
+    #[arg(long, value_name = "PERCENT", default_value_t = 30, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub retention_max_share: u8,
+
     /// Whether to work only while holding the Lease `backup-controller`.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub leader_elect: bool,
@@ -241,7 +273,7 @@ pub struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = disableable)]
     pub disable_controllers: Vec<&'static str>,
 
-    /// Turns off backup, backup-deletion, gc and schedule.
+    /// Turns off backup, backup-deletion, gc and schedule, and copies of backups.
     #[arg(long)]
     pub restore_only: bool,
 
@@ -358,6 +390,15 @@ fn positive(text: &str) -> Result<GoDuration, String> {
     )
 }
 
+/// Empty counts as unset.
+fn secret_name(text: &str) -> Result<String, String> {
+    if text.is_empty() || is_object_name(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("it has to be the name of a Secret".to_owned())
+    }
+}
+
 /// As many as have an index of 32 bits.
 fn items(text: &str) -> Result<usize, String> {
     let items = text.parse::<u32>().ok().filter(|items| *items > 0);
@@ -371,6 +412,11 @@ fn size(text: &str) -> Result<u64, String> {
         .and_then(|bytes| u64::try_from(bytes).ok())
         .filter(|bytes| *bytes > 0);
     bytes.ok_or_else(|| "it has to be a size such as 4Gi".to_owned())
+}
+
+/// Bytes per second.
+fn rate(text: &str) -> Result<NonZeroU64, String> {
+    NonZeroU64::new(size(text)?).ok_or_else(|| "it has to be more than 0".to_owned())
 }
 
 /// At least twice what deriving a key from the password of a repository takes (128 MiB).
@@ -416,7 +462,7 @@ impl Args {
     /// Whether a controller of this name runs.
     pub(crate) fn runs(&self, controller: &str) -> bool {
         let in_restore_only =
-            !["backup", "deletion", "retention", "schedule"].contains(&controller);
+            !["backup", "copies", "deletion", "retention", "schedule"].contains(&controller);
         !self.disable_controllers.contains(&controller) && (!self.restore_only || in_restore_only)
     }
 
@@ -439,6 +485,17 @@ impl Args {
         }
     }
 
+    /// Where notifications are sent; `None` if nowhere. Errors: the URL is no URL, or leads to a host
+    /// that is not allowed.
+    pub(crate) fn notify(&self) -> Result<Option<NotifySettings>, StoreError> {
+        let Some(url) = self.notify_url.as_ref().filter(|url| !url.is_empty()) else {
+            return Ok(None);
+        };
+        let url = self.allowed_places().check_url("--notify-url", url)?;
+        let secret = self.notify_secret.clone().filter(|name| !name.is_empty());
+        Ok(Some(NotifySettings { url, secret }))
+    }
+
     /// What a backup may hold to be restored from.
     pub fn restore_limits(&self) -> Limits {
         Limits {
@@ -459,6 +516,8 @@ impl Args {
         image.map(|image| MoverSettings {
             image: image.clone(),
             memory_limit: self.mover_memory_limit.clone(),
+            upload_limit: self.mover_upload_limit,
+            download_limit: self.mover_download_limit,
             prepare_timeout: self.data_mover_prepare_timeout.as_std(),
             concurrency: usize::from(self.data_mover_concurrency),
         })
@@ -498,7 +557,7 @@ impl Args {
         features.filter(|feature| !feature.is_empty() && !FEATURES.contains(feature))
     }
 
-    /// How often a backup that has expired is looked at again.
+    /// Interval between checks of an expired backup.
     pub fn retention_pace(&self) -> GoDuration {
         Some(self.garbage_collection_frequency)
             .filter(|every| *every > GoDuration::default())

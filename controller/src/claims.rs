@@ -12,8 +12,8 @@ use std::{
 
 use backup_core::event_reason::EventReason;
 use backup_lock::{
-    Entry, Ledger, LedgerError, LedgerReconciler, ProtectedProfile, RunningObjects,
-    collect::collect_gone, ledger::Ask, observe::ObservedObject,
+    Entry, Ledger, LedgerError, LedgerReconciler, ProtectedProfile, RunningObjects, ledger::Ask,
+    observe::ObservedObject, reconciler::collect_gone,
 };
 use backup_runtime::Cluster;
 use futures::future::join_all;

@@ -4,10 +4,11 @@
 //! after a restart: the request stays InProgress and the Backup Deleting until the last step, and
 //! every step can be repeated. Because of the order of the steps a half-deleted backup never looks
 //! complete: phase, data of plugins and drivers (`external_data`), volume data in repositories
-//! (`volume_data`), metadata, other files, versions of them, restores (`data`), the Backup, the
-//! request. Files that a store locks are hidden, and the deletion waits for the end of the lock
-//! (`object_lock`).
+//! (`volume_data`), copies in other locations (`copies`), metadata, other files, versions of them,
+//! restores (`data`), the Backup, the request. Files that a store locks are hidden, and the deletion
+//! waits for the end of the lock (`object_lock`).
 
+mod copies;
 mod data;
 mod decide;
 mod external_data;
@@ -39,13 +40,16 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    copies::RunningCopies,
     error::ReconcileError,
     location::Locations,
     metrics::{Metrics, Outcome},
     recent_deletions::RecentDeletions,
-    snapshot_locations::SnapshotLocations,
+    retention,
+    volumes::snapshot_locations::SnapshotLocations,
 };
 use decide::{Plan, waits};
+pub(crate) use observe::users;
 
 /// Maximum number of backups that are deleted concurrently.
 const CONCURRENCY: usize = 2;
@@ -63,6 +67,7 @@ pub(crate) struct DeletionController {
     pub(crate) ledger: LedgerStore,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) recent: RecentDeletions,
+    pub(crate) copies: RunningCopies,
     /// Limits on a backup's contents when its items are read.
     pub(crate) limits: Limits,
 }
@@ -128,6 +133,12 @@ impl DeletionController {
         if let Some(why) = self.keeps_for_its_data(request, backup).await? {
             return self.answer(request, Some(backup), vec![why]).await;
         }
+        // Only a user may delete the last good one.
+        if request.name_any() == retention::request_name(backup)
+            && let Some(why) = retention::kept(&self.cluster, &self.locations, backup).await?
+        {
+            return self.answer(request, Some(backup), vec![why]).await;
+        }
         let labels = json!({
             labels::BACKUP_NAME: labels::valid_value(&backup.name_any()),
             labels::BACKUP_UID: backup.uid(),
@@ -186,9 +197,13 @@ impl DeletionController {
             );
             return Ok(REQUEUE_LATER);
         }
+        // A copy that begins from now on sees the phase.
+        if self.copies.stop(&backup.name_any()) {
+            return Ok(REQUEUE_NOW);
+        }
         self.recent.record(&backup.name_any());
         let waits = waits(backup);
-        let deleted = match self.delete_data(backup, waits.as_ref()).await {
+        let deleted = match Box::pin(self.delete_data(request, backup, waits.as_ref())).await {
             Ok(deleted) => deleted,
             Err(StepError::Final(errors)) => {
                 return self.answer(request, Some(backup), errors).await;

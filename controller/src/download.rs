@@ -148,7 +148,7 @@ impl DownloadController {
             Some(asked) => {
                 let serves_files = self.ctx.files_address.is_some();
                 match asked.map_err(ReconcileError::Impossible)?.wanted {
-                    RequestedAnswer::Plan(_) => {
+                    RequestedAnswer::Plan(_) | RequestedAnswer::Objects(_) => {
                         if serves_files {
                             return Ok(self.proxy_path(request));
                         }

@@ -4,8 +4,8 @@
 //! 1. `dispatcher` follows the watch. It gives each object that needs one a job: a turn of the
 //!    queue, a worker, or the refusal of an object that cannot be decoded. Only objects that have
 //!    not ended are kept; their phases decide which may start.
-//! 2. `worker` reads the object, asks `decide`, does one step, and reads again. A crash between two
-//!    steps loses nothing: the next worker reads the same object and the same store.
+//! 2. The `worker` reads the object, asks `decide`, does one step, and reads again (`reconcile`). A
+//!    crash between two steps loses nothing: the next worker reads the same object and store.
 //! 3. The claim is taken in the ledger before the first write, with a finalizer on the object, so
 //!    that a deletion cannot free the claim while the work continues.
 //! 4. The work: items are collected or restored. Until its record is in the store, a crash makes it
@@ -35,6 +35,7 @@ pub(crate) mod object;
 pub(crate) mod operations;
 pub(crate) mod patches;
 pub(crate) mod pending_end;
+pub(crate) mod reconcile;
 pub(crate) mod report;
 pub(crate) mod step_journal;
 pub(crate) mod undecodable;

@@ -3,32 +3,39 @@
 
 #![warn(unreachable_pub)]
 
+#[cfg(test)]
+#[macro_use]
+extern crate backup_testkit;
+
 mod args;
 mod backup;
 mod claims;
 mod config_maps;
 mod connect;
-mod data_mover;
+mod copies;
 mod deletion;
 mod discovery;
 mod download;
+mod drill;
 mod error;
 mod hooks;
 mod job;
 mod location;
+mod location_requests;
 mod location_validation;
 mod metrics;
-mod moved_snapshots;
+mod notify;
 mod recent_deletions;
 mod restore;
 mod retention;
 mod schedule;
 mod server_status;
-mod snapshot_locations;
 mod startup;
 mod sync;
 #[cfg(test)]
 mod testing;
+mod verification;
+mod volumes;
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -48,6 +55,7 @@ use backup_runtime::{
     leader::{Elector, Leadership},
     signal,
 };
+use backup_store::Throttle;
 use futures::{
     FutureExt as _,
     future::{BoxFuture, try_join_all},
@@ -55,15 +63,17 @@ use futures::{
 use jiff::tz::TimeZone;
 use kube::Client;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub use args::{Args, LogFormat, LogLevel, velero_flags::refusal_of_velero_flag};
 use backup::{Backups, prepare::Settings};
 use claims::ClaimsController;
-use data_mover::DataMover;
+use copies::{CopyController, RunningCopies};
 use deletion::DeletionController;
 use discovery::KnownGroups;
 use download::DownloadContext;
+use drill::DrillController;
 use hooks::exec::InCluster;
 use job::{
     JobContext, dispatcher,
@@ -72,14 +82,16 @@ use job::{
 use location::Locations;
 use location_validation::{LocationController, SecretVersions};
 use metrics::Metrics;
+use notify::{NotificationController, NotifySettings};
 use recent_deletions::RecentDeletions;
 use restore::{ItemMemory, Planner, Restores};
 use retention::RetentionController;
 use schedule::ScheduleController;
 use server_status::ServerStatusController;
-use snapshot_locations::SnapshotLocations;
 use startup::LedgerHome;
 use sync::{SkipCache, SyncController, WatchedBackups};
+use verification::VerificationController;
+use volumes::{data_mover::DataMover, snapshot_locations::SnapshotLocations};
 
 /// Time for controllers to stop after the process was asked to end; the pod's grace period is a
 /// little longer.
@@ -104,6 +116,7 @@ async fn start(args: Args) -> anyhow::Result<()> {
             "--features names a feature that is not known here; it changes nothing"
         );
     }
+    let notify = args.notify()?;
     let (client, silent_client) = connect::clients(args.kubeconfig.as_deref()).await?;
     let GuardedProfiles {
         profiles, unusable, ..
@@ -240,6 +253,7 @@ async fn start(args: Args) -> anyhow::Result<()> {
     let files = download::files::serve(download.clone(), Planner::new(&job, Arc::clone(&restores)));
     let controllers = controllers(Parts {
         args,
+        notify,
         silent_client,
         guards,
         installation,
@@ -317,6 +331,8 @@ async fn drain(
 /// The parts of which the controllers are built.
 struct Parts {
     args: Args,
+    /// Where notifications are sent.
+    notify: Option<NotifySettings>,
     /// A client for connections that may be silent for hours.
     silent_client: Client,
     /// All profiles that are guarded, with their ledgers.
@@ -333,6 +349,7 @@ struct Parts {
 async fn controllers(parts: Parts) -> anyhow::Result<()> {
     let Parts {
         args,
+        notify,
         silent_client,
         guards,
         installation,
@@ -363,6 +380,7 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             plugins: plugins.clone(),
         };
         let deletions = RecentDeletions::default();
+        let running_copies = RunningCopies::default();
         let backups = Backups {
             silent_client: silent_client.clone(),
             plugins: plugins.clone(),
@@ -382,11 +400,13 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             secrets: SecretVersions::default(),
             validations: Mutex::default(),
         };
-        let retention = RetentionController {
-            cluster: cluster.clone(),
-            locations: locations.clone(),
-            period: args.retention_pace().as_std(),
-        };
+        let retention = RetentionController::new(
+            cluster.clone(),
+            locations.clone(),
+            Arc::clone(&metrics),
+            args.retention_pace().as_std(),
+            retention::brake(args.retention_max_share),
+        );
         let schedule = ScheduleController {
             cluster: cluster.clone(),
             metrics: Arc::clone(&metrics),
@@ -394,6 +414,21 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             skip_immediately: args.schedule_skip_immediately,
             zone: TimeZone::system(),
             refused_slots: Mutex::default(),
+        };
+        let verification = VerificationController {
+            cluster: cluster.clone(),
+            locations: locations.clone(),
+            metrics: Arc::clone(&metrics),
+            limits: args.restore_limits(),
+            throttle: Arc::new(Throttle::new(Some(args.verify_read_limit))),
+            stop: stop.clone(),
+        };
+        let drill = DrillController {
+            cluster: cluster.clone(),
+            locations: locations.clone(),
+            metrics: Arc::clone(&metrics),
+            limits: args.restore_limits(),
+            sweep_due: Notify::default(),
         };
         let server_status = ServerStatusController {
             cluster: cluster.clone(),
@@ -409,7 +444,16 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             ledger,
             metrics: Arc::clone(&metrics),
             recent: deletions.clone(),
+            copies: running_copies.clone(),
             limits: args.restore_limits(),
+        };
+        let copies = CopyController {
+            cluster: cluster.clone(),
+            locations: locations.clone(),
+            metrics: Arc::clone(&metrics),
+            installation: installation.clone(),
+            running: running_copies,
+            stop: stop.clone(),
         };
         let sync = SyncController {
             cluster: cluster.clone(),
@@ -438,6 +482,7 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             deletion.run(health.clone(), stop.clone()).map(Ok).boxed(),
         ));
         all.push(("sync", sync.run(health.clone()).map(Ok).boxed()));
+        all.push(("copies", copies.run(health.clone()).map(Ok).boxed()));
         all.push((
             "retention",
             retention.run(health.clone(), stop.clone()).map(Ok).boxed(),
@@ -446,12 +491,32 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             "schedule",
             schedule.run(health.clone(), stop.clone()).map(Ok).boxed(),
         ));
+        all.push((
+            "verification",
+            verification.run(health.clone()).map(Ok).boxed(),
+        ));
+        all.push((
+            "drill",
+            drill.run(health.clone(), stop.clone()).map(Ok).boxed(),
+        ));
+        if let Some(settings) = notify {
+            let notifications = NotificationController {
+                cluster: cluster.clone(),
+                metrics: Arc::clone(&metrics),
+                settings,
+                installation,
+            };
+            all.push(("notifications", notifications.run(stop.clone()).boxed()));
+        }
         if let Some(settings) = args.mover() {
             let mover = DataMover::new(cluster.clone(), locations.clone(), settings);
             all.push((
                 "data mover",
                 mover.run(health.clone(), stop.clone()).map(Ok).boxed(),
             ));
+            let measured =
+                metrics::stored::volume_data::run(cluster.clone(), metrics, stop.clone());
+            all.push(("volume data metrics", measured.map(Ok).boxed()));
         }
         all.push((
             "download",

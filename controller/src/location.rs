@@ -509,12 +509,7 @@ pub(crate) mod tests {
         plain.spec.object_storage.ca_cert = Some("UEVN".to_owned());
         assert_eq!(inline_ca(&plain), Ok(Some(b"PEM".to_vec())));
         plain.spec.object_storage.ca_cert = Some("-----BEGIN".to_owned());
-        assert!(
-            inline_ca(&plain)
-                .unwrap_err()
-                .to_string()
-                .contains("spec.objectStorage.caCert")
-        );
+        assert_says!(inline_ca(&plain).unwrap_err(), "spec.objectStorage.caCert");
     }
 
     #[test]

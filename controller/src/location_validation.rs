@@ -11,7 +11,7 @@ use backup_core::{
     api::{BackupStorageLocation, GoDuration, LocationPhase},
     bucket::Facts,
     event_reason::EventReason,
-    labels::BUCKET_ANNOTATION,
+    labels::{BUCKET_ANNOTATION, annotation},
     text::shortened,
 };
 use backup_runtime::{
@@ -247,12 +247,7 @@ impl LocationController {
 
     /// Emits an event for each property of the bucket that a user may not expect, once.
     fn emit_facts(&self, location: &BackupStorageLocation, now: &Facts) {
-        let before = Facts::read(
-            location
-                .annotations()
-                .get(BUCKET_ANNOTATION)
-                .map(String::as_str),
-        );
+        let before = Facts::read(annotation(location, BUCKET_ANNOTATION));
         let before = before.unwrap_or_default();
         let new_reason = now
             .not_removable

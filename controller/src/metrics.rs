@@ -1,6 +1,7 @@
 //! Updates the metrics, which `backup-metrics` declares. A transition is counted once, after it was
-//! published, by the process that has published it. Gauges about stored objects are computed from
-//! these ([`stored`]), so that they are right after a restart.
+//! published, by the process that has published it; those of volume data by the process that
+//! watches them ([`stored::volume_data`]). Gauges about stored objects are computed from these
+//! ([`stored`]), so that they are right after a restart.
 
 pub(crate) mod stored;
 
@@ -8,7 +9,7 @@ use backup_core::sync::NoteKind;
 use std::{sync::Arc, time::Duration};
 
 use axum::{Router, extract::State, response::IntoResponse, routing::get};
-use backup_core::{api::Backup, labels::valid_value, sync::Summary};
+use backup_core::{api::Backup, drill::LastDrill, labels::valid_value, sync::Summary};
 use backup_metrics::{CONTENT_TYPE, ControllerMetrics, Counter, LabelValues, Series};
 use backup_runtime::leader::Leadership;
 use jiff::Timestamp;
@@ -65,6 +66,22 @@ fn by_outcome(series: &ControllerMetrics) -> [&Series<Counter, 1>; 5] {
         &series.backup_partial_failure,
         &series.backup_failure,
         &series.backup_validation_failure,
+    ]
+}
+
+/// Counters of the scheduled verifications: whole, and not whole.
+fn by_verdict(series: &ControllerMetrics) -> [&Series<Counter, 1>; 2] {
+    [
+        &series.schedule_verification_success,
+        &series.schedule_verification_failure,
+    ]
+}
+
+/// Counters of the scheduled drills: succeeded, and failed.
+fn by_drill(series: &ControllerMetrics) -> [&Series<Counter, 1>; 2] {
+    [
+        &series.schedule_drill_success,
+        &series.schedule_drill_failure,
     ]
 }
 
@@ -133,6 +150,18 @@ impl Metrics {
         );
     }
 
+    /// Counts an attempt to copy a backup into a location, or its end.
+    pub(crate) fn copy(&self, outcome: Outcome, location: &str) {
+        let family = match outcome {
+            Outcome::Attempt => &self.series.backup_copy_attempt,
+            Outcome::Success => &self.series.backup_copy_success,
+            Outcome::PartialFailure | Outcome::Failure | Outcome::ValidationFailure => {
+                &self.series.backup_copy_failure
+            }
+        };
+        family.of([location]).inc();
+    }
+
     pub(crate) fn restore(&self, outcome: Outcome, schedule: &str) {
         let family = match outcome {
             Outcome::Attempt => &self.series.restore_attempt,
@@ -195,6 +224,8 @@ impl Metrics {
         series.backup_tarball_size_bytes.remove([&schedule]);
         series.backup_duration_seconds.remove([&schedule]);
         self.schedule_due(name, None, None);
+        self.forget_verification(name);
+        self.forget_drill(name);
         series.schedule_usable.remove([&schedule]);
         series.schedule_paused.remove([&schedule]);
     }
@@ -231,6 +262,106 @@ impl Metrics {
             .schedule_paused
             .of([&schedule])
             .set(i64::from(paused));
+    }
+
+    /// Sets when a backup of a schedule is to be verified, and when one was last found whole. Exports
+    /// the counters from 0.
+    pub(crate) fn verification_due(
+        &self,
+        name: &str,
+        due: Option<Timestamp>,
+        whole: Option<Timestamp>,
+    ) {
+        let schedule = valid_value(name);
+        let series = &self.series;
+        series
+            .schedule_verification_due_timestamp_seconds
+            .set([&schedule], due.map(Timestamp::as_second));
+        series
+            .schedule_verification_last_success_timestamp_seconds
+            .set([&schedule], whole.map(Timestamp::as_second));
+        for counters in by_verdict(series) {
+            counters.of([&schedule]);
+        }
+    }
+
+    /// Counts a scheduled verification.
+    pub(crate) fn verified(&self, name: &str, is_whole: bool) {
+        let [success, failure] = by_verdict(&self.series);
+        let counters = if is_whole { success } else { failure };
+        counters.of([&valid_value(name)]).inc();
+    }
+
+    /// Removes the series about verifications of a schedule that asks for none.
+    pub(crate) fn forget_verification(&self, name: &str) {
+        let schedule = valid_value(name);
+        let series = &self.series;
+        for gauges in [
+            &series.schedule_verification_due_timestamp_seconds,
+            &series.schedule_verification_last_success_timestamp_seconds,
+        ] {
+            gauges.remove([&schedule]);
+        }
+        for counters in by_verdict(series) {
+            counters.remove([&schedule]);
+        }
+    }
+
+    /// Sets when a backup of a schedule is to be restored on trial, and what its last drill has come
+    /// to. Exports the counters from 0.
+    pub(crate) fn drill_due(&self, name: &str, due: Option<Timestamp>, last: Option<&LastDrill>) {
+        let schedule = valid_value(name);
+        let series = &self.series;
+        let success = last.and_then(|last| last.success);
+        let seconds = last
+            .filter(|last| !last.result.has_failed())
+            .map(|last| last.result.seconds);
+        let status = last.map(|last| i64::from(!last.result.has_failed()));
+        for (gauges, value) in [
+            (
+                &series.schedule_drill_due_timestamp_seconds,
+                due.map(Timestamp::as_second),
+            ),
+            (
+                &series.schedule_drill_last_success_timestamp_seconds,
+                success.map(Timestamp::as_second),
+            ),
+            (&series.schedule_drill_last_duration_seconds, seconds),
+            (&series.schedule_drill_last_status, status),
+        ] {
+            gauges.set([&schedule], value);
+        }
+        for counters in by_drill(series) {
+            counters.of([&schedule]);
+        }
+    }
+
+    /// Counts a scheduled drill.
+    pub(crate) fn drilled(&self, name: &str, has_failed: bool) {
+        let [success, failure] = by_drill(&self.series);
+        let counters = if has_failed { failure } else { success };
+        counters.of([&valid_value(name)]).inc();
+    }
+
+    /// Removes the series about drills of a schedule that asks for none.
+    pub(crate) fn forget_drill(&self, name: &str) {
+        let schedule = valid_value(name);
+        self.drill_due(name, None, None);
+        for counters in by_drill(&self.series) {
+            counters.remove([&schedule]);
+        }
+    }
+
+    pub(crate) fn notification_sent(&self) {
+        self.series.notifications_sent.inc();
+    }
+
+    pub(crate) fn notification_failed(&self) {
+        self.series.notifications_failed.inc();
+    }
+
+    pub(crate) fn notification_dropped(&self) {
+        self.series.notifications_dropped.inc();
     }
 
     pub(crate) fn schedule_skipped(&self, name: &str) {
@@ -307,6 +438,13 @@ impl Metrics {
                 .of([name])
                 .set(last.as_second());
         }
+    }
+
+    /// Sets the number of expired backups that stay because they are too many at once; `None` if the
+    /// location is gone.
+    pub(crate) fn retention_refused(&self, name: &str, refused: Option<u64>) {
+        let refused = refused.map(gauge);
+        self.series.backup_retention_refused.set([name], refused);
     }
 
     /// Removes the series about the sync of a deleted location.

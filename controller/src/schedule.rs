@@ -7,7 +7,6 @@
 //! slot is skipped, and the Schedule says why.
 
 mod decide;
-mod scheduled_backup;
 
 use std::{collections::HashMap, future::ready, sync::Arc, time::Duration};
 
@@ -20,7 +19,7 @@ use backup_core::{
     cron::{Cron, Dialect, Reading},
     event_reason::EventReason,
     labels::{self, CRON_ANNOTATION, SKIPPED_ANNOTATION},
-    validate,
+    names, scheduled_backup, validate,
 };
 use backup_runtime::{
     Cluster,
@@ -390,8 +389,8 @@ impl ScheduleController {
         slot: Timestamp,
         refused: Option<RefusedSlot>,
     ) -> Result<Action, ReconcileError> {
-        let backup = scheduled_backup::backup(schedule, slot);
-        let name = backup.name_any();
+        let name = names::timestamped(&schedule.name_any(), slot);
+        let backup = scheduled_backup::backup_of(schedule, &name);
         self.cluster.leadership.check()?;
         let api = self.cluster.api::<Backup>();
         let params = PostParams::default();

@@ -90,8 +90,8 @@ impl ServerStatusController {
         }
     }
 
-    /// All plugins, by kind and name: the built-in ones, by their names in Velero, and those of
-    /// binaries.
+    /// All plugins, by kind and name: the built-in ones, by their names in Velero, and the plugins
+    /// of binaries.
     async fn plugins(&self) -> Vec<PluginInfo> {
         let mut all = self.built_in();
         all.extend(self.plugins.installed(PLUGIN_TIMEOUT).await);

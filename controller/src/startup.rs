@@ -278,7 +278,7 @@ async fn check_no_velero(client: &Client, namespace: &str) -> anyhow::Result<()>
     Ok(())
 }
 
-/// The namespace of this cluster's ledgers, and those of its installations.
+/// The namespace of this cluster's ledgers, and the namespaces of its installations.
 pub(crate) struct LedgerHome {
     pub(crate) ledgers: String,
     pub(crate) installations: BTreeSet<String>,
@@ -403,12 +403,7 @@ mod tests {
     #[test]
     fn a_cluster_that_is_too_old_is_refused_and_told_so() {
         assert!(check_version("1", "30").is_ok());
-        assert!(
-            check_version("1", "29")
-                .unwrap_err()
-                .to_string()
-                .contains("upgrade the cluster")
-        );
+        assert_says!(check_version("1", "29").unwrap_err(), "upgrade the cluster");
     }
 
     #[test]

@@ -7,8 +7,10 @@
 //! location. A problem with one backup is part of the summary; the pass continues.
 
 mod comparison;
+mod copies;
 mod csi;
 mod decide;
+mod folder_outcome;
 mod gone_backup;
 mod import;
 mod incomplete_backup;
@@ -34,7 +36,7 @@ use backup_runtime::{
     clock::Clock,
     health::Health,
     queue::{Action, Key, run_queue},
-    retry::{PatchOutcome, status_patch_in},
+    retry::status_patch_in,
     watch,
 };
 use jiff::Timestamp;
@@ -47,6 +49,7 @@ use crate::{
     backup::Leftovers,
     error::ReconcileError,
     location::{Locations, choose_default, is_available},
+    location_requests::{self, WRITE_BUDGET},
     metrics::Metrics,
     recent_deletions::RecentDeletions,
 };
@@ -64,10 +67,9 @@ const CONCURRENCY: usize = 16;
 /// Time after the start during which other locations wait for the pass over the default one.
 const MAX_WAIT_FOR_DEFAULT: Duration = Duration::from_secs(10);
 const DEFAULT_CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// Time limit for a write; the next pass writes again.
-const WRITE_BUDGET: Duration = Duration::from_secs(30);
 
-/// Maximum number of Backups that a pass marks as having no files; the next pass marks the others.
+/// Maximum number of Backups that a pass marks as having no files, and of lost copies that it
+/// records; the next pass does the others.
 const MAX_MARKS_PER_PASS: usize = 500;
 
 pub(crate) struct SyncController {
@@ -127,7 +129,8 @@ impl SyncController {
             return Ok(Action::RequeueAfter(DEFAULT_CHECK_INTERVAL));
         }
         // Taken at most once, even if a later step fails: a request may allow removals.
-        let request = self.take_request(&location).await?;
+        let request =
+            location_requests::take(&self.cluster, &location, SYNC_REQUEST_ANNOTATION).await?;
         let mut summary = Summary {
             started: Timestamp::now(),
             request: request.as_ref().map(|request| request.id.clone()),
@@ -170,36 +173,6 @@ impl SyncController {
                 || decide::every(default, self.period).is_none()
                 || self.skip_cache.has_passed(default)
         }))
-    }
-
-    /// Removes a user's request from the location and returns it. The write is conditional, so each
-    /// request is taken once.
-    async fn take_request(
-        &self,
-        location: &BackupStorageLocation,
-    ) -> Result<Option<Request>, ReconcileError> {
-        let Some(text) = location.annotations().get(SYNC_REQUEST_ANNOTATION) else {
-            return Ok(None);
-        };
-        let Cluster { leadership, .. } = &self.cluster;
-        let outcome = status_patch_in(
-            &self.cluster.api(),
-            leadership,
-            WRITE_BUDGET,
-            location,
-            |current: &BackupStorageLocation| {
-                (current.annotations().get(SYNC_REQUEST_ANNOTATION) == Some(text)).then(
-                    || json!({ "metadata": { "annotations": { SYNC_REQUEST_ANNOTATION: null } } }),
-                )
-            },
-        )
-        .await?;
-        if !matches!(outcome, PatchOutcome::Written(_)) {
-            return Ok(None);
-        }
-        // A request that cannot be decoded only asks for a pass.
-        let request: Request = serde_json::from_str(text).unwrap_or_default();
-        Ok(Some(request))
     }
 
     /// Makes a pass. An error is part of the summary, unless this replica must not write.
@@ -274,11 +247,6 @@ impl SyncController {
         let folders = store.list_backups().await?;
         summary.found = folders.len() as u64;
         let compared = Comparison::of(&folders, &backups, &location.name_any());
-        for (backup, other) in &compared.conflicts {
-            let reason =
-                format!("the cluster has a Backup of this name that is stored in location {other}");
-            summary.skip(backup, NoteKind::Conflict, &reason);
-        }
         for folder in &compared.foreign {
             summary.skip(
                 folder,
@@ -286,7 +254,21 @@ impl SyncController {
                 "no Backup can have this name; it is left alone",
             );
         }
-        cache.retain(&|folder| compared.missing.binary_search(&folder).is_ok());
+        cache.retain(&|folder| {
+            let conflicts = &compared.conflicts;
+            compared.missing.binary_search(&folder).is_ok()
+                || conflicts
+                    .binary_search_by(|(name, _)| (*name).cmp(folder))
+                    .is_ok()
+        });
+        Box::pin(copies::adopt_or_report(
+            &pass,
+            &compared.conflicts,
+            cache,
+            summary,
+            request.is_some(),
+        ))
+        .await?;
         let mut due = Vec::new();
         for folder in &compared.missing {
             match cache.skip_now(folder, began).filter(|_| request.is_none()) {
@@ -299,6 +281,9 @@ impl SyncController {
         }
         for backup in &compared.pending {
             side_objects::resume(&pass, backup, summary).await?;
+        }
+        for backup in compared.lost_copies.iter().take(MAX_MARKS_PER_PASS) {
+            pass::renew_copy(&pass, backup, summary).await?;
         }
 
         inspection::inspect(

@@ -17,7 +17,11 @@ use backup_store::{AllowedPlaces, JobFiles, LogFile};
 use kube::Client;
 use serde_json::{Value, json};
 
-use crate::location::Locations;
+use crate::{
+    location::Locations,
+    metrics::Metrics,
+    volumes::data_mover::{DataMover, MoverSettings},
+};
 
 /// Always leader; a patch is given up after two seconds.
 pub(crate) fn cluster(client: Client) -> Cluster {
@@ -41,6 +45,23 @@ pub(crate) fn locations(cluster: &Cluster) -> Locations {
         &[],
         AllowedPlaces::default(),
     )
+}
+
+pub(crate) fn mover_settings() -> MoverSettings {
+    MoverSettings {
+        image: "i".to_owned(),
+        memory_limit: "512Mi".to_owned(),
+        upload_limit: None,
+        download_limit: None,
+        prepare_timeout: Duration::from_mins(30),
+        concurrency: 2,
+    }
+}
+
+/// With [`locations`] and [`mover_settings`].
+pub(crate) fn data_mover(cluster: Cluster) -> DataMover {
+    let locations = locations(&cluster);
+    DataMover::new(cluster, locations, mover_settings())
 }
 
 /// The location `default` in a folder.
@@ -133,5 +154,16 @@ pub(crate) fn claimant(uid: &str) -> backup_store::Claimant {
     backup_store::Claimant {
         uid: uid.to_owned(),
         installation: "cluster/velero".to_owned(),
+    }
+}
+
+/// Fails unless the exported metrics have these lines.
+pub(crate) fn assert_exported(metrics: &Metrics, lines: &[&str]) {
+    let text = metrics.encode();
+    for line in lines {
+        assert!(
+            text.lines().any(|found| found == *line),
+            "{line} not in\n{text}"
+        );
     }
 }

@@ -2,12 +2,15 @@
 
 mod backup;
 mod debug;
+mod drill;
 pub(crate) mod habits;
 mod install;
 mod installation;
 mod locations;
 mod locks;
+mod migrate;
 mod output;
+mod repositories;
 mod restore;
 mod schedules;
 pub(crate) mod selector;
@@ -20,25 +23,30 @@ use backup_core::api::GoDuration;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 pub(crate) use backup::{
-    CancelArgs, CatArgs, CreateArgs, DeleteArgs, DeleteBackupsArgs, DeletionArgs, DescribeArgs,
-    DiffArgs, DownloadArgs, GetArgs, GetBackupsArgs, LogsArgs, LsArgs, OperationsArgs, SearchArgs,
-    Until, UntilArgs, VerifyArgs, VolumesArgs, WaitForArgs,
+    CancelArgs, CatArgs, CopyArgs, CreateArgs, DeleteArgs, DeleteBackupsArgs, DeletionArgs,
+    DescribeArgs, DiffArgs, DownloadArgs, GetArgs, GetBackupsArgs, LogsArgs, LsArgs,
+    OperationsArgs, SearchArgs, Until, UntilArgs, VerifyArgs, VolumesArgs, WaitForArgs,
 };
 pub(crate) use debug::DebugArgs;
-pub(crate) use install::{InstallArgs, RolloutArgs, UninstallArgs, UpgradeArgs};
+pub(crate) use drill::DrillArgs;
+pub(crate) use install::{ChoiceArgs, InstallArgs, RolloutArgs, UninstallArgs, UpgradeArgs};
 pub(crate) use installation::{
     CheckProfilesArgs, CompletionArgs, DescribeOneArgs, ProfilesArgs, ProfilesCommand, Shell,
     ShowProfilesArgs, StatusArgs, VersionArgs,
 };
 pub(crate) use locations::{
     LocationCreateArgs, LocationFlags, LocationSetArgs, LocationsCommand, ProviderFlags,
-    SnapshotLocationCreateArgs, SnapshotLocationSetArgs, SnapshotLocationsArgs,
+    RetentionArgs, SnapshotLocationCreateArgs, SnapshotLocationSetArgs, SnapshotLocationsArgs,
     SnapshotLocationsCommand, SyncArgs, TrialArgs,
 };
 pub(crate) use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs, Target};
+pub(crate) use migrate::MigrateArgs;
 pub(crate) use output::{DocumentArgs, ListFlags, Output, OutputArgs, TableParts};
+pub(crate) use repositories::{RepositoriesCommand, RotatePasswordArgs};
 pub(crate) use restore::{RestoreArgs, RestoreCommand, RestoreCreateArgs};
-pub(crate) use schedules::{ScheduleCreateArgs, ScheduleSetArgs, SchedulesCommand, TriggerArgs};
+pub(crate) use schedules::{
+    KeepArgs, KeepFlags, ScheduleCreateArgs, ScheduleSetArgs, SchedulesCommand, TriggerArgs,
+};
 pub(crate) use selector::Alternatives;
 pub(crate) use spec::{
     BackupSpecArgs, CreationArgs, DryRun, FileArgs, ItemArgs, ObjectArgs, WaitArgs,
@@ -51,7 +59,7 @@ Exit codes:
   1    an error, or a refusal
   2    invalid arguments
   3    what was waited for has ended, but is not Completed, or has saved or restored nothing;
-       what `verify` has read is damaged
+       what `verify` has read is damaged; a drill has failed
   124  the time ran out while waiting
   130  interrupted";
 
@@ -94,6 +102,9 @@ pub(crate) enum Command {
     Download(DownloadArgs),
     /// Check that the stored files of a backup are complete, agree with one another and can be read
     Verify(VerifyArgs),
+    /// Restore a backup on trial, into scratch namespaces that are removed again: does it work, and
+    /// how long does it take
+    Drill(Box<DrillArgs>),
     /// Show what differs between a backup and the cluster: what a restore of it would bring back
     Diff(Box<DiffArgs>),
     /// List what is in a backup: its namespaces, the types of items in one, or the items of a type
@@ -110,6 +121,8 @@ pub(crate) enum Command {
     Wait(WaitForArgs),
     /// End running backups early; what they have collected is stored
     Cancel(CancelArgs),
+    /// Copy backups into another location
+    Copy(CopyArgs),
     /// Delete backups, in the cluster and in the store, and the restores from them with their logs
     Delete(DeleteBackupsArgs),
     /// List schedules with their next runs; show, create, pause, trigger and delete them
@@ -119,6 +132,10 @@ pub(crate) enum Command {
     /// compare them with the cluster
     #[command(visible_alias = "location")]
     Locations(GroupArgs<LocationsCommand>),
+    /// List the repositories of volume data: can they be used, when were they maintained and checked;
+    /// rotate their password
+    #[command(visible_alias = "repository", alias = "repo")]
+    Repositories(GroupArgs<RepositoriesCommand>),
     /// Show who holds the lock between backups and restores; release what hangs, hold it during
     /// maintenance
     #[command(visible_alias = "lock")]
@@ -136,6 +153,9 @@ pub(crate) enum Command {
     Upgrade(Box<UpgradeArgs>),
     /// Remove the webhook and the controller; what they work on stays
     Uninstall(UninstallArgs),
+    /// Say what becomes of a Velero installation here, and write the commands of the move and of the
+    /// way back
+    Migrate(MigrateArgs),
     /// Check that everything is in place: CRDs, webhook configuration, certificate, permissions,
     /// controller, locations, clock
     Doctor(DocumentArgs),
@@ -169,7 +189,8 @@ pub(crate) fn command() -> clap::Command {
     finish(command, "kubectl backup")
 }
 
-/// The examples of a command for its help. The commands of `restores` have those of `restore`.
+/// The examples of a command for its help. The commands of `restores` share the examples of
+/// `restore`.
 fn examples(path: &str) -> String {
     let title = format!("[{}]", path.replace(" restores ", " restore "));
     let all = include_str!("cli/examples.txt").lines();
@@ -328,6 +349,14 @@ pub(crate) struct SelectionArgs {
     /// All in the namespace
     #[arg(long)]
     pub(crate) all: bool,
+}
+
+/// A namespace and its other name, such as `shop:shop-copy`.
+fn mapping(text: &str) -> Result<(String, String), String> {
+    text.split_once(':')
+        .filter(|(from, to)| !from.is_empty() && !to.is_empty() && !to.contains(':'))
+        .map(|(from, to)| (from.to_owned(), to.to_owned()))
+        .ok_or_else(|| "expected from:to".to_owned())
 }
 
 /// A duration as Go writes it, or with days before it, as our screens have them: `30d`, `1d12h`.
@@ -498,7 +527,7 @@ mod tests {
                 .split(';')
                 .next()
                 .unwrap();
-            // Only those of the view: each names its object, installation and cluster.
+            // Only the options of the view: each names its object, installation and cluster.
             let group = if kind == "backup" {
                 "kubectl backup "
             } else {

@@ -1,8 +1,10 @@
 //! The commands: they read, build views and print them.
 
+mod absent_namespaces;
 mod backup_volumes;
 mod cancel;
 mod changes;
+mod copy;
 mod create;
 mod debug;
 mod delete;
@@ -10,6 +12,8 @@ mod describe;
 mod diff;
 mod doctor;
 mod download;
+mod drill;
+mod finding;
 mod get;
 mod install;
 mod items;
@@ -17,13 +21,18 @@ mod known_profiles;
 mod locations;
 mod locks;
 mod logs;
+mod messages;
+mod migrate;
 mod named;
 mod operations;
 mod plan;
 mod poll;
 mod prelude;
 mod profiles;
+mod prune;
+mod repositories;
 mod restore;
+mod retained;
 mod schedules;
 mod selection;
 mod spec;
@@ -37,8 +46,8 @@ mod wait;
 
 use self::prelude::*;
 use crate::cli::{
-    self, Command, LocationsCommand, LocksCommand, ProfilesCommand, RestoreCommand,
-    SchedulesCommand, global_options,
+    self, Command, LocationsCommand, LocksCommand, ProfilesCommand, RepositoriesCommand,
+    RestoreCommand, SchedulesCommand, global_options,
 };
 
 pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> CommandResult {
@@ -53,12 +62,14 @@ pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> Comma
         Command::Operations(args) => Box::pin(operations::run::<Backup>(args, terminal)).await,
         Command::Volumes(args) => Box::pin(backup_volumes::run(args, terminal)).await,
         Command::Verify(args) => Box::pin(verify::run(args, terminal)).await,
+        Command::Drill(args) => Box::pin(drill::run(*args, terminal)).await,
         Command::Diff(args) => Box::pin(diff::run(*args, terminal)).await,
         Command::Ls(args) => Box::pin(items::ls(args, terminal)).await,
         Command::Cat(args) => Box::pin(items::cat(args, terminal)).await,
         Command::Search(args) => Box::pin(items::search::run(args, terminal)).await,
         Command::Download(args) => Box::pin(download::run(args, terminal)).await,
         Command::Cancel(args) => Box::pin(cancel::run::<Backup>(args, terminal)).await,
+        Command::Copy(args) => Box::pin(copy::run(args, terminal)).await,
         Command::Wait(args) => Box::pin(wait::backups(args, terminal)).await,
         Command::Schedules(args) => {
             let command = args.or_list(SchedulesCommand::Get);
@@ -68,7 +79,11 @@ pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> Comma
             let command = args.or_list(LocationsCommand::Get);
             Box::pin(locations::run(command, terminal)).await
         }
-        Command::Delete(args) => delete::backups(args, terminal).await,
+        Command::Repositories(args) => {
+            let command = args.or_list(RepositoriesCommand::Get);
+            Box::pin(repositories::run(command, terminal)).await
+        }
+        Command::Delete(args) => Box::pin(delete::backups(args, terminal)).await,
         Command::Locks(args) => match args.command {
             None => Box::pin(locks::list(args.list, terminal)).await,
             Some(LocksCommand::Release(args)) => {
@@ -84,6 +99,7 @@ pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> Comma
         Command::Install(args) => Box::pin(install::install(*args, terminal)).await,
         Command::Upgrade(args) => Box::pin(install::upgrade(*args, terminal)).await,
         Command::Uninstall(args) => Box::pin(uninstall::run(args, terminal)).await,
+        Command::Migrate(args) => Box::pin(migrate::run(args, terminal)).await,
         Command::Doctor(args) => Box::pin(doctor::run(args, terminal)).await,
         Command::Debug(args) => Box::pin(debug::run(args, terminal)).await,
         Command::Version(args) => Box::pin(version::run(args, terminal)).await,
@@ -111,11 +127,11 @@ pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> Comma
                 )
                 .with_remedy("kubectl backup restore create --from-backup=NAME"));
             }
-            restores(command, terminal).await
+            Box::pin(restores(command, terminal)).await
         }
         Command::Restores(args) => {
             let command = args.or_list(RestoreCommand::Get);
-            restores(command, terminal).await
+            Box::pin(restores(command, terminal)).await
         }
     }
 }
@@ -131,7 +147,7 @@ async fn restores(command: RestoreCommand, terminal: &mut Terminal) -> CommandRe
         RestoreCommand::Operations(args) => {
             Box::pin(operations::run::<Restore>(args, terminal)).await
         }
-        RestoreCommand::Cancel(args) => cancel::run::<Restore>(args, terminal).await,
+        RestoreCommand::Cancel(args) => Box::pin(cancel::run::<Restore>(args, terminal)).await,
         RestoreCommand::Wait(args) => Box::pin(wait::objects::<Restore>(&args, terminal)).await,
         RestoreCommand::Delete(args) => {
             delete::objects::<Restore>(

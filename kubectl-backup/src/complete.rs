@@ -7,7 +7,9 @@ mod question;
 
 use std::{ffi::OsString, fmt::Write as _, time::Duration};
 
-use backup_core::api::{Backup, BackupStorageLocation, Restore, Schedule, VolumeSnapshotLocation};
+use backup_core::api::{
+    Backup, BackupRepository, BackupStorageLocation, Restore, Schedule, VolumeSnapshotLocation,
+};
 use clap::FromArgMatches as _;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
@@ -19,8 +21,9 @@ use self::question::Noun;
 use crate::{
     Terminal,
     cli::{self, GlobalArgs, Shell},
-    client::{Session, kubeconfig},
+    client::kubeconfig,
     error::Exit,
+    session::Session,
     type_names::{ServedType, served_types},
     view::table_kind::order,
 };
@@ -138,6 +141,7 @@ async fn from_cluster(noun: Noun, terminal: &Terminal) -> Option<Vec<(String, St
         Noun::Schedule => ours::<Schedule>(&session),
         Noun::Location => ours::<BackupStorageLocation>(&session),
         Noun::SnapshotLocation => ours::<VolumeSnapshotLocation>(&session),
+        Noun::Repository => ours::<BackupRepository>(&session),
         Noun::Type => return Some(types(&session, |_| true).await),
         Noun::ClusterType => return Some(types(&session, |one| !one.is_namespaced).await),
         Noun::NamespacedType => return Some(types(&session, |one| one.is_namespaced).await),

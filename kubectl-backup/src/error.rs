@@ -14,14 +14,14 @@ pub enum Exit {
     /// Done.
     Done = 0,
     /// An error, a refusal, something broken that `doctor` has found (a check that it could not
-    /// make leaves 0), a namespace that is not protected (`status`), or a difference that `diff`
-    /// has found.
+    /// make leaves 0), a namespace that is not protected (`status`), a difference that `diff` has
+    /// found, or something that a move would lose or that is not known (`migrate --check`).
     Failed = 1,
     /// Invalid arguments; of `diff`, any error.
     Usage = 2,
     /// What was waited for or watched has ended, but is not `Completed`, or has saved or restored
     /// nothing; a restore that was planned would not be `Completed`; what `verify` has read is
-    /// damaged.
+    /// damaged; a drill has failed.
     NotGood = 3,
     /// Time ran out while waiting.
     TimedOut = 124,

@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::{
-    client::Session,
     error::{Problem, Role},
     print::plain,
+    session::Session,
 };
 
 /// A fetched part, or why it could not be fetched. A missing part never fails the whole.

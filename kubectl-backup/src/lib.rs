@@ -3,6 +3,10 @@
 //! `run` takes the arguments and a [`Terminal`] (streams, environment, clock) and returns the
 //! [`Exit`], so that tests see exactly what a user sees. Data goes to stdout, messages to stderr.
 
+#[cfg(test)]
+#[macro_use]
+extern crate backup_testkit;
+
 mod api_warnings;
 mod backoff;
 mod cli;
@@ -13,9 +17,11 @@ mod error;
 mod fetched;
 mod home;
 mod new_file;
+mod owned;
 mod print;
 mod readable;
 mod redact;
+mod session;
 mod stored;
 mod terminal;
 mod type_names;
@@ -32,7 +38,8 @@ use futures::{
 use error::{Problem, ProblemKind};
 
 pub use error::Exit;
-pub use terminal::{Size, Terminal};
+pub use print::Size;
+pub use terminal::Terminal;
 
 /// The definition of the command line, for programs that inspect all commands.
 pub fn command() -> clap::Command {

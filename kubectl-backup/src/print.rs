@@ -8,7 +8,10 @@ mod size;
 
 use std::io::Write;
 
+pub(crate) use backup_core::text::plain;
+
 pub(crate) use age::{ago, ago_or_never, day, human, minute, moment, seconds, since, took, until};
+pub use page::Size;
 pub(crate) use page::{page, row};
 pub(crate) use size::size;
 
@@ -176,16 +179,6 @@ pub(crate) fn one_line(text: &str) -> String {
             }
         })
         .collect()
-}
-
-/// Makes a text from the cluster safe for a terminal: control characters (also those of escape
-/// sequences) and line ends become one space.
-pub(crate) fn plain(text: &str) -> String {
-    text.split(char::is_control)
-        .map(str::trim)
-        .filter(|part| !part.is_empty())
-        .collect::<Vec<_>>()
-        .join(" ")
 }
 
 #[cfg(test)]

@@ -14,9 +14,8 @@ pub(crate) const REDACTED: &str = "REDACTED";
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Settings of locations that are no secrets: those of Velero's plugins for AWS, Azure and Google.
-/// Other plugins may have other settings, and any of them may be a key, so unknown settings are
-/// removed.
+/// Settings of locations that are no secrets, of Velero's plugins for AWS, Azure and Google. Other
+/// plugins may have other settings, and any of them may be a key, so unknown settings are removed.
 const OPEN_SETTINGS: [&str; 27] = [
     "region",
     "profile",

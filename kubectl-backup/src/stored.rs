@@ -29,13 +29,13 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
     backoff,
-    client::Session,
     error::{About, Problem, ProblemKind, slow},
     print::{plain, size},
+    session::Session,
     stored::grant::{Grant, ask, send_to_store},
 };
 
-pub(crate) use reader::{document, piped, sized, unpacked};
+pub(crate) use reader::{answer, document, piped, sized, unpacked};
 
 /// Time without progress after which retries end.
 const STALL_TIMEOUT: Duration = Duration::from_mins(1);
@@ -72,6 +72,8 @@ enum ReadTarget<'a> {
     Stored { uid: &'a str },
     /// The plan of a restore with this spec (JSON), instead of a stored file.
     Plan { spec: &'a str },
+    /// Objects themselves, by this query (JSON).
+    Objects { query: &'a str },
 }
 
 impl<'a> StoredFile<'a> {
@@ -107,15 +109,43 @@ impl<'a> StoredFile<'a> {
         }
     }
 
-    fn is_plan(&self) -> bool {
-        matches!(self.target, ReadTarget::Plan { .. })
+    /// The objects that a query asks for ([`backup_core::reading::ObjectQuery`]); `name` is for
+    /// messages.
+    pub(crate) fn objects(name: &'a str, query: &'a str) -> Self {
+        // A Velero server has no such file of a backup with that name, or gives its URL.
+        Self {
+            kind: DownloadTargetKind::BackupResourceList,
+            name,
+            target: ReadTarget::Objects { query },
+            part: None,
+        }
+    }
+
+    /// Whether the answer is made for this request, and can be read only once.
+    fn is_made(&self) -> bool {
+        !matches!(self.target, ReadTarget::Stored { .. })
     }
 
     fn title(&self) -> String {
-        if self.is_plan() {
-            return format!("the plan of {}", self.name);
+        match self.target {
+            ReadTarget::Stored { .. } => format!("{} of {}", self.kind.as_str(), self.name),
+            ReadTarget::Plan { .. } => format!("the plan of {}", self.name),
+            ReadTarget::Objects { .. } => format!("the objects of {}", self.name),
         }
-        format!("{} of {}", self.kind.as_str(), self.name)
+    }
+
+    /// The server answers with a stored file instead.
+    fn not_made(&self) -> Problem {
+        match self.target {
+            ReadTarget::Plan { .. } => {
+                Problem::other("the server does not know how to tell what a restore would do")
+                    .with_remedy("`kubectl backup diff` compares a backup with the cluster.")
+            }
+            _ => Problem::new(
+                ProblemKind::NoFile,
+                format!("the server does not know how to give {}", self.title()),
+            ),
+        }
     }
 }
 
@@ -151,8 +181,7 @@ pub(crate) async fn read(
             pauses = backoff::pauses();
             is_first = true;
         }
-        // A plan can be read only once.
-        if since.elapsed() > STALL_TIMEOUT || file.is_plan() && reading.offset > 0 {
+        if since.elapsed() > STALL_TIMEOUT || file.is_made() && reading.offset > 0 {
             return Err(problem);
         }
         if std::mem::take(&mut is_first) {

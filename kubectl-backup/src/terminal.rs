@@ -11,21 +11,12 @@ use jiff::Timestamp;
 use crate::{
     api_warnings::ApiWarnings,
     cli::{Colour, GlobalArgs},
-    client::Session,
-    print::{Style, plain},
+    print::{Size, Style, plain},
+    session::Session,
 };
 
 /// Returns the value of an environment variable.
 pub type Variables = Rc<dyn Fn(&str) -> Option<String>>;
-
-/// Columns and rows of a terminal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size {
-    /// Number of columns (characters in a row).
-    pub columns: usize,
-    /// Number of rows in the window.
-    pub rows: usize,
-}
 
 /// Streams, environment, clock and global flags of one run. Tests use their own.
 pub struct Terminal {
@@ -58,7 +49,7 @@ pub struct Terminal {
 }
 
 /// Quotes a word for a shell, if necessary.
-fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     if word
         .chars()
         .all(|c| c.is_ascii_alphanumeric() || "-_./:@%+=,~".contains(c))
@@ -242,15 +233,19 @@ impl Terminal {
 
     /// Asks for confirmation on the terminal; `None` if the user cannot answer.
     pub(crate) fn confirm(&mut self, question: &str) -> Option<bool> {
+        let answer = self.ask(&format!("{question} [y/N] "))?;
+        Some(matches!(answer.to_ascii_lowercase().as_str(), "y" | "yes"))
+    }
+
+    /// Asks on the terminal, and returns the answer without spaces around it; `None` if the user
+    /// cannot answer.
+    pub(crate) fn ask(&mut self, question: &str) -> Option<String> {
         if !self.can_ask() {
             return None;
         }
-        self.talk_raw(&format!("{question} [y/N] "));
+        self.talk_raw(question);
         let mut answer = String::new();
         self.input.read_line(&mut answer).ok()?;
-        Some(matches!(
-            answer.trim().to_ascii_lowercase().as_str(),
-            "y" | "yes"
-        ))
+        Some(answer.trim().to_owned())
     }
 }

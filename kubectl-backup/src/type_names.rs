@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, time::Duration};
 use backup_core::resources::builtin_types;
 use kube::core::discovery::v2::{APIGroupDiscovery, APIResourceDiscovery};
 
-use crate::{client::Session, fetched::within};
+use crate::{fetched::within, session::Session};
 
 /// Timeout for discovery.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);

@@ -2,12 +2,17 @@
 //! from objects of the API and the time.
 
 pub(crate) mod backup;
+pub(crate) mod copies;
 pub(crate) mod description;
+pub(crate) mod drill;
+pub(crate) mod keep;
 pub(crate) mod location;
 pub(crate) mod locks;
 pub(crate) mod progress;
 pub(crate) mod related;
+pub(crate) mod repository;
 pub(crate) mod restore;
+pub(crate) mod retention;
 pub(crate) mod schedule;
 mod selection;
 pub(crate) mod status;

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -29,9 +30,7 @@ func (d *driver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCa
 }
 
 func (d *driver) CreateVolume(_ context.Context, request *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
-	if err := onlyFolders(request.VolumeCapabilities...); err != nil {
-		return nil, err
-	}
+	block := isBlock(request.VolumeCapabilities...)
 	size := request.GetCapacityRange().GetRequiredBytes()
 	if size == 0 {
 		size = defaultSize
@@ -46,9 +45,12 @@ func (d *driver) CreateVolume(_ context.Context, request *csi.CreateVolumeReques
 		if size < snapshot.Size {
 			return nil, status.Errorf(codes.OutOfRange, "snapshot %s is of %d bytes, and %d are asked for", id, snapshot.Size, size)
 		}
-		source = d.storage.folder(snapshots, id)
+		if err := snapshot.expect(block); err != nil {
+			return nil, err
+		}
+		source = d.storage.data(snapshots, id)
 	}
-	volume, err := d.storage.create(volumes, request.Name, source, about{Size: size})
+	volume, err := d.storage.create(volumes, request.Name, source, about{Size: size, Block: block})
 	if err != nil {
 		return nil, err
 	}
@@ -64,10 +66,11 @@ func (d *driver) DeleteVolume(_ context.Context, request *csi.DeleteVolumeReques
 }
 
 func (d *driver) ValidateVolumeCapabilities(_ context.Context, request *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
-	if _, err := d.storage.find(volumes, request.VolumeId); err != nil {
+	volume, err := d.storage.find(volumes, request.VolumeId)
+	if err != nil {
 		return nil, err
 	}
-	if err := onlyFolders(request.VolumeCapabilities...); err != nil {
+	if err := volume.expect(isBlock(request.VolumeCapabilities...)); err != nil {
 		return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil
 	}
 	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{
@@ -80,8 +83,9 @@ func (d *driver) CreateSnapshot(_ context.Context, request *csi.CreateSnapshotRe
 	if err != nil {
 		return nil, err
 	}
-	folder := d.storage.folder(volumes, request.SourceVolumeId)
-	snapshot, err := d.storage.create(snapshots, request.Name, folder, about{Size: volume.Size, Source: request.SourceVolumeId})
+	data := d.storage.data(volumes, request.SourceVolumeId)
+	wanted := about{Size: volume.Size, Block: volume.Block, Source: request.SourceVolumeId}
+	snapshot, err := d.storage.create(snapshots, request.Name, data, wanted)
 	if err != nil {
 		return nil, err
 	}
@@ -129,11 +133,14 @@ func described(id string, snapshot *about) *csi.Snapshot {
 	}
 }
 
-func onlyFolders(capabilities ...*csi.VolumeCapability) error {
-	for _, one := range capabilities {
-		if one.GetBlock() != nil {
-			return status.Error(codes.InvalidArgument, "a volume is a folder, and no block device")
-		}
+func isBlock(capabilities ...*csi.VolumeCapability) bool {
+	return slices.ContainsFunc(capabilities, func(one *csi.VolumeCapability) bool { return one.GetBlock() != nil })
+}
+
+// expect is an error unless a volume or snapshot is of this mode.
+func (a *about) expect(block bool) error {
+	if a.Block != block {
+		return status.Errorf(codes.InvalidArgument, "block volume: %t is asked for, and it is %t", block, a.Block)
 	}
 	return nil
 }

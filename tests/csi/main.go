@@ -1,6 +1,6 @@
 // Command csi is a CSI driver for the tests' node (tests/src/node): a volume is
-// a folder, a snapshot a copy of it. It needs no sidecar on the node: it tells
-// kubelet itself where it listens.
+// a folder, or a file that pods see as a block device; a snapshot is a copy of
+// it. It needs no sidecar on the node: it tells kubelet itself where it listens.
 package main
 
 import (
@@ -42,6 +42,7 @@ type driver struct {
 
 	name, node, endpoint string
 	storage              storage
+	devices              devices
 }
 
 func (d *driver) run(kubelet string) error {

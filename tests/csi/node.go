@@ -19,15 +19,20 @@ func (d *driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRe
 	return &csi.NodeGetCapabilitiesResponse{}, nil
 }
 
-// NodePublishVolume mounts the folder of a volume for a pod.
+// NodePublishVolume mounts the folder of a volume for a pod, or makes a block
+// device of its file.
 func (d *driver) NodePublishVolume(_ context.Context, request *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
-	if err := onlyFolders(request.VolumeCapability); err != nil {
+	volume, err := d.storage.find(volumes, request.VolumeId)
+	if err != nil {
 		return nil, err
 	}
-	if _, err := d.storage.find(volumes, request.VolumeId); err != nil {
+	if err := volume.expect(isBlock(request.VolumeCapability)); err != nil {
 		return nil, err
 	}
-	source := d.storage.folder(volumes, request.VolumeId)
+	source := d.storage.data(volumes, request.VolumeId)
+	if volume.Block {
+		return &csi.NodePublishVolumeResponse{}, d.devices.publish(source, request.TargetPath, request.Readonly)
+	}
 	if err := os.MkdirAll(request.TargetPath, 0o750); err != nil {
 		return nil, err
 	}
@@ -59,7 +64,7 @@ func (d *driver) NodeUnpublishVolume(_ context.Context, request *csi.NodeUnpubli
 	if err := os.Remove(request.TargetPath); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	return &csi.NodeUnpublishVolumeResponse{}, nil
+	return &csi.NodeUnpublishVolumeResponse{}, d.devices.unpublish(request.TargetPath)
 }
 
 func sameFolder(one, other string) (bool, error) {

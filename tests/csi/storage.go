@@ -22,8 +22,8 @@ const (
 )
 
 // storage keeps each volume and snapshot in a folder of its own, with the
-// contents in data and the rest in about.json. A call that is repeated finds
-// what the first one has made.
+// contents in data (a folder; of a block volume, a file) and the rest in
+// about.json. A call that is repeated finds what the first one has made.
 type storage struct {
 	root string
 	// Calls are rare here: one after another is fast enough.
@@ -34,6 +34,8 @@ type storage struct {
 type about struct {
 	Size    int64
 	Created time.Time
+	// Whether it is a block device, and no folder.
+	Block bool
 	// Volume that a snapshot is of.
 	Source string
 }
@@ -50,8 +52,8 @@ func (s *storage) prepare() error {
 	return os.RemoveAll(filepath.Join(s.root, partial))
 }
 
-// folder is where the contents of a volume or snapshot are.
-func (s *storage) folder(kind, id string) string {
+// data is where the contents of a volume or snapshot are.
+func (s *storage) data(kind, id string) string {
 	return filepath.Join(s.root, kind, id, "data")
 }
 
@@ -71,8 +73,8 @@ func (s *storage) find(kind, id string) (*about, error) {
 	return found, json.Unmarshal(text, found)
 }
 
-// create makes a volume or snapshot with the contents of a folder, or empty;
-// one that is there already stays as it is.
+// create makes a volume or snapshot with the contents of another one (source),
+// or empty; one that is there already stays as it is.
 func (s *storage) create(kind, id, source string, wanted about) (*about, error) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -87,13 +89,7 @@ func (s *storage) create(kind, id, source string, wanted about) (*about, error) 
 		return nil, err
 	}
 	data := filepath.Join(folder, "data")
-	var err error
-	if source == "" {
-		err = os.Mkdir(data, 0o755)
-	} else {
-		err = copyTree(source, data)
-	}
-	if err != nil {
+	if err := s.fill(data, source, wanted); err != nil {
 		return nil, err
 	}
 	wanted.Created = time.Now()
@@ -105,6 +101,33 @@ func (s *storage) create(kind, id, source string, wanted about) (*about, error) 
 		return nil, err
 	}
 	return &wanted, os.Rename(folder, filepath.Join(s.root, kind, id))
+}
+
+// fill makes the contents of a volume or snapshot.
+func (s *storage) fill(data, source string, wanted about) error {
+	if source != "" {
+		if err := s.copyFrozen(source, data); err != nil {
+			return err
+		}
+	} else if !wanted.Block {
+		return os.Mkdir(data, 0o755)
+	} else if err := os.WriteFile(data, nil, 0o600); err != nil {
+		return err
+	}
+	if !wanted.Block {
+		return nil
+	}
+	return os.Truncate(data, wanted.Size)
+}
+
+// copyFrozen copies contents while no container can change them; a block device
+// is not watched for that.
+func (s *storage) copyFrozen(from, to string) error {
+	thaw, err := freeze(strings.TrimPrefix(from, s.root))
+	if err != nil {
+		return err
+	}
+	return errors.Join(copyTree(from, to), thaw())
 }
 
 // remove succeeds if there is no such volume or snapshot.

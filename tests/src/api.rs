@@ -6,7 +6,7 @@ use std::{fmt::Debug, time::Duration};
 use anyhow::Context as _;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::{
-    Api, Client,
+    Api, Client, ResourceExt,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     core::{ApiResource, GroupVersionKind},
 };
@@ -24,7 +24,7 @@ pub fn resource(api_version: &str, kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
 }
 
-/// Objects of a kind in a namespace; without one, cluster-scoped objects or those of all
+/// Objects of a kind in a namespace; without one, cluster-scoped objects or the objects of all
 /// namespaces.
 pub fn objects(
     client: &Client,
@@ -74,6 +74,12 @@ pub trait ApiExt<K: Clone + Debug + Serialize + DeserializeOwned> {
             .await
     }
 
+    async fn replace_object(&self, name: &str, object: &K) -> kube::Result<K> {
+        self.api()
+            .replace(name, &PostParams::default(), object)
+            .await
+    }
+
     /// Server-side apply that takes over fields of other managers.
     async fn apply_object(&self, name: &str, object: &(impl Serialize + Debug)) -> kube::Result<K> {
         self.api()
@@ -89,6 +95,15 @@ pub trait ApiExt<K: Clone + Debug + Serialize + DeserializeOwned> {
         self.api()
             .patch(name, &PatchParams::default(), &Patch::Merge(patch))
             .await
+    }
+
+    /// A merge patch that stores nothing (dry run).
+    async fn dry_patch(&self, name: &str, patch: Value) -> kube::Result<K> {
+        let params = PatchParams {
+            dry_run: true,
+            ..PatchParams::default()
+        };
+        self.api().patch(name, &params, &Patch::Merge(patch)).await
     }
 
     async fn merge_patch_status(&self, name: &str, status: Value) -> kube::Result<K> {
@@ -114,6 +129,14 @@ pub trait ApiExt<K: Clone + Debug + Serialize + DeserializeOwned> {
 
     async fn list_all(&self) -> kube::Result<Vec<K>> {
         Ok(self.api().list(&ListParams::default()).await?.items)
+    }
+
+    async fn names(&self) -> kube::Result<Vec<String>>
+    where
+        K: ResourceExt,
+    {
+        let all = self.list_all().await?;
+        Ok(all.iter().map(ResourceExt::name_any).collect())
     }
 
     async fn exists(&self, name: &str) -> kube::Result<bool> {

@@ -15,10 +15,9 @@ use serde_json::{Value, json};
 use crate::{
     api::{ApiExt as _, create_all},
     install::crds_served,
-    wait::{eventually, when},
+    wait::{TIMEOUT, eventually, when},
 };
 
-const SOON: Duration = Duration::from_secs(30);
 const GONE: Duration = Duration::from_mins(2);
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
@@ -88,7 +87,7 @@ impl App {
             // although our code is correct.
             let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &namespace);
             accounts
-                .wait_until("default", "exists", SOON, |_| true)
+                .wait_until("default", "exists", TIMEOUT, |_| true)
                 .await?;
         }
         crds_served(client, &[self.crd()]).await?;

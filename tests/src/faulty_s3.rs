@@ -128,6 +128,11 @@ impl FaultyS3 {
         }
     }
 
+    /// Treats the requests that `is_it` selects in this way from now on; all others pass.
+    pub fn affect(&self, mood: Mood, is_it: impl Fn(&Asked) -> bool + Send + Sync + 'static) {
+        self.rule(move |asked| if is_it(asked) { mood } else { Mood::Pass });
+    }
+
     pub fn calm(&self) {
         self.rule(|_| Mood::Pass);
     }

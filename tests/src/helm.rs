@@ -1,4 +1,4 @@
-//! Helm as it is published, with the chart of `deploy/chart`.
+//! The published Helm program, with the chart of `deploy/chart`.
 
 use std::path::{Path, PathBuf};
 

@@ -22,12 +22,11 @@ use serde_json::json;
 use crate::{
     api::{ApiExt as _, all_objects, objects_in},
     binaries::root,
-    wait::{Probe, eventually, when},
+    wait::{Probe, TIMEOUT, eventually, when},
 };
 
 pub const NAMESPACE: &str = "velero";
 const CRD_VERSION: &str = "apiextensions.k8s.io/v1";
-const SOON: Duration = Duration::from_mins(1);
 /// The Service of the webhook.
 pub(crate) const SERVICE: &str = "backup-webhook";
 /// Objects of programs that run in the cluster, which are processes here.
@@ -90,7 +89,7 @@ pub async fn define_kind(client: &Client, group: &str, kind: &str) -> anyhow::Re
             "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } }] } });
     install_crds(client, vec![serde_json::from_value(definition)?]).await?;
     let objects = all_objects(client, &format!("{group}/v1"), kind);
-    eventually("the kind is served", SOON, async || {
+    eventually("the kind is served", TIMEOUT, async || {
         objects.list_all().await.map(|_| Probe::Ready(()))
     })
     .await?;
@@ -106,7 +105,7 @@ pub async fn register_unreachable_group(client: &Client, group: &str) -> anyhow:
         "spec": { "group": group, "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 100,
             "insecureSkipTLSVerify": true, "service": { "name": "nobody", "namespace": "default" } } });
     api_services(client).create_json(service).await?;
-    eventually("the group is known as stale", SOON, async || {
+    eventually("the group is known as stale", TIMEOUT, async || {
         let groups = serde_json::to_string(&client.list_api_groups_aggregated().await?)?;
         anyhow::Ok(when(
             groups.contains(group) && groups.contains("Stale"),
@@ -157,6 +156,15 @@ async fn apply_all(
     for object in &objects {
         let api = api_of(client, &discovery, object)?;
         apply(&api, object).await?;
+    }
+    Ok(())
+}
+
+/// Applies all objects of a file, workloads as well.
+pub(crate) async fn apply_file(client: &Client, file: &Path) -> anyhow::Result<()> {
+    let discovery = Discovery::new(client.clone()).run_aggregated().await?;
+    for object in documents_of(file)? {
+        apply(&api_of(client, &discovery, &object)?, &object).await?;
     }
     Ok(())
 }

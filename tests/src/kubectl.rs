@@ -1,4 +1,4 @@
-//! The clients of users and pipelines: kubectl as it is published, and a client-go program.
+//! The clients of users and pipelines: the published kubectl, and a client-go program.
 
 use std::{
     fs::Permissions,

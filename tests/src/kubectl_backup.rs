@@ -100,6 +100,11 @@ impl KubectlBackup {
         self.fails(0, args).await
     }
 
+    /// The standard output for these arguments. Errors: the exit code is not 0.
+    pub async fn stdout(&self, args: &[&str]) -> anyhow::Result<String> {
+        Ok(self.succeeds(args).await?.stdout)
+    }
+
     /// Runs the plugin with these arguments. Errors: the exit code is not this one.
     pub async fn fails(&self, code: i32, args: &[&str]) -> anyhow::Result<Ran> {
         self.run(args).await?.expect_code(code)

@@ -41,7 +41,9 @@ mod skip;
 pub mod snapshots;
 pub mod taking;
 pub mod updating;
+pub mod velero;
 pub mod velero_plugins;
+pub mod volume_histories;
 pub mod wait;
 pub mod world;
 

@@ -99,7 +99,7 @@ fn normalise(kind: &str, mut object: Value) -> Value {
         {
             metadata.remove("labels");
         }
-        // The controller of Endpoints creates those of a restored Service itself, at another time.
+        // The controller of Endpoints creates the Endpoints of a restored Service, at another time.
         if let Some(annotations) = metadata
             .get_mut("annotations")
             .and_then(Value::as_object_mut)

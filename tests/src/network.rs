@@ -103,7 +103,7 @@ pub fn run_inside(
         snapshots::definitions()?;
     }
     // A socket may hold 6 MiB, the kernel's default: with the 32 MiB of some machines, all of a
-    // file fits into the sockets on its way to a reader that is stopped.
+    // file fits into the sockets between the server and a stopped reader.
     let make = "ip link set lo up && ip address add \"$0\"/32 dev lo && \
         { echo 4096 131072 6291456 > /proc/sys/net/ipv4/tcp_rmem || true; } && exec \"$@\"";
     let mut command = Command::new("unshare");

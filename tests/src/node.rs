@@ -6,7 +6,10 @@
 
 pub mod csi;
 mod images;
+pub mod loops;
 pub mod machine;
+mod postgres;
+mod restic;
 mod shop;
 
 use std::{
@@ -23,6 +26,8 @@ use images::Images;
 pub use images::{TOOLS, image_of};
 use k8s_openapi::api::core::v1::Node as NodeObject;
 use kube::{Api, Client};
+pub use postgres::{POSTGRES, POSTGRES_USER, postgres_version};
+pub use restic::has_restic;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -187,15 +192,22 @@ impl Node {
     /// Adds another tag to the images of the project.
     pub async fn tag_images(&self, tag: &str) -> anyhow::Result<()> {
         for program in images::PROGRAMS {
-            let mut command = Command::new("ctr");
-            command.args(["--namespace=k8s.io", "images", "tag"]);
-            command.args(
-                [image_of(program), format!("{program}:{tag}")]
-                    .map(|image| format!("docker.io/library/{image}")),
-            );
-            Ran::of(command).await?.expect_code(0)?;
+            tag_image(&image_of(program), &format!("{program}:{tag}")).await?;
         }
         Ok(())
+    }
+
+    /// Removes the name of a program's image: new pods with it cannot start, as there is no
+    /// registry.
+    pub async fn hide_image(&self, program: &str) -> anyhow::Result<()> {
+        let image = image_of(program);
+        tag_image(&image, &hidden(program)).await?;
+        ctr(&["images", "rm", &stored_name(&image)]).await
+    }
+
+    /// Reverses [`Self::hide_image`].
+    pub async fn show_image(&self, program: &str) -> anyhow::Result<()> {
+        tag_image(&hidden(program), &image_of(program)).await
     }
 
     /// Kills one of the processes in pods that run this program.
@@ -206,10 +218,12 @@ impl Node {
 
     /// Kills all processes in pods that run this program.
     pub fn kill_all(&self, program: &str) -> anyhow::Result<()> {
-        for process in running(program)? {
-            kill_process(process, Signal::KILL)?;
-        }
-        Ok(())
+        signal_all(program, Signal::KILL)
+    }
+
+    /// Pauses all processes in pods that run this program, until they are killed.
+    pub fn pause_all(&self, program: &str) -> anyhow::Result<()> {
+        signal_all(program, Signal::STOP)
     }
 
     /// The end of the log of every process and every container, for a test that failed.
@@ -240,6 +254,45 @@ impl Node {
     }
 }
 
+/// Gives an image another name, whatever had that name.
+async fn tag_image(image: &str, name: &str) -> anyhow::Result<()> {
+    let names = [stored_name(image), stored_name(name)];
+    ctr(&["images", "tag", "--force", &names[0], &names[1]]).await
+}
+
+/// Name that keeps the contents of a hidden image.
+fn hidden(program: &str) -> String {
+    format!("{program}:hidden")
+}
+
+/// Name of an image in the container runtime.
+fn stored_name(image: &str) -> String {
+    format!("docker.io/library/{image}")
+}
+
+/// Imports the archive of an image.
+async fn import(archive: &Path) -> anyhow::Result<()> {
+    let path = archive.display().to_string();
+    ctr(&["images", "import", &path])
+        .await
+        .with_context(|| format!("import {path}"))
+}
+
+/// Runs the command line of the container runtime.
+async fn ctr(args: &[&str]) -> anyhow::Result<()> {
+    let mut command = Command::new("ctr");
+    command.arg("--namespace=k8s.io").args(args);
+    Ran::of(command).await?.expect_code(0).map(drop)
+}
+
+/// Sends a signal to all processes of this program. Errors: there are none.
+fn signal_all(program: &str, signal: Signal) -> anyhow::Result<()> {
+    for process in running(program)? {
+        kill_process(process, signal)?;
+    }
+    Ok(())
+}
+
 /// Processes of this program, at least one.
 fn running(program: &str) -> anyhow::Result<Vec<Pid>> {
     let mut found = Vec::new();
@@ -268,8 +321,13 @@ async fn start_containerd(
     authority: String,
 ) -> anyhow::Result<Process> {
     const SOCKET: &str = "/run/containerd/containerd.sock";
+    // In containerd.toml, too.
+    const REGISTRIES: &str = "/run/registries/_default";
     std::fs::create_dir_all("/run/cni")?;
     std::fs::write("/run/cni/pods.conflist", include_str!("node/network.json"))?;
+    std::fs::create_dir_all(REGISTRIES)?;
+    let registry = Path::new(REGISTRIES).join("hosts.toml");
+    std::fs::write(registry, include_str!("node/registry.toml"))?;
     let config = folder.join("containerd.toml");
     std::fs::write(&config, include_str!("node/containerd.toml"))?;
     let flags = vec!["--config".to_owned(), config.display().to_string()];
@@ -284,14 +342,7 @@ async fn start_containerd(
     })
     .await?;
     for archive in archives {
-        let mut import = Command::new("ctr");
-        import
-            .args(["--namespace=k8s.io", "images", "import"])
-            .arg(&archive);
-        Ran::of(import)
-            .await?
-            .expect_code(0)
-            .with_context(|| format!("import {}", archive.display()))?;
+        import(&archive).await?;
     }
     Ok(containerd)
 }

@@ -1,8 +1,6 @@
 //! The users and programs in tests of the policies, with enough RBAC rights that only the policies
 //! refuse their requests.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, bail, ensure};
 use k8s_openapi::api::{
     authorization::v1::SubjectAccessReview, coordination::v1::Lease, core::v1::ConfigMap,
@@ -20,7 +18,7 @@ use crate::{
     binaries::root,
     control_plane::ControlPlane,
     install::{self, NAMESPACE},
-    wait::{Probe, eventually},
+    wait::{Probe, TIMEOUT, eventually},
 };
 
 pub const WEBHOOK: &str = "system:serviceaccount:velero:backup-webhook";
@@ -38,11 +36,14 @@ pub const BARE_OPERATOR: &str = "otto";
 pub const VIEWER: &str = "vera";
 /// Has the role backup-reader and nothing else.
 pub const READER: &str = "rita";
+/// Has the role backup-operator and nothing else: changes Backups and reads no files.
+pub const PLANNER: &str = "paula";
+/// Has the role backup-owner and nothing else.
+pub const OWNER: &str = "oscar";
+/// An editor with the role backup-owner, which limits such a user, too.
+pub const OWNING_EDITOR: &str = "odile";
 /// An editor with the break-glass permission.
 pub const BREAKER: &str = "gwen";
-
-/// Longest time until the API server has seen a policy.
-pub const SOON: Duration = Duration::from_mins(1);
 
 /// The users and programs, with the policies in force.
 pub struct People<'w> {
@@ -59,13 +60,19 @@ impl<'w> People<'w> {
         };
         install::ensure_namespace(&people.admin, "elsewhere").await?;
         people
-            .grant(NAMESPACE, &[EDITOR, OPERATOR, BREAKER, STRANGER])
+            .grant(
+                NAMESPACE,
+                &[EDITOR, OPERATOR, BREAKER, STRANGER, OWNING_EDITOR],
+            )
             .await?;
         for (role, person) in [
             ("backup-lock-operator", OPERATOR),
             ("backup-lock-operator", BARE_OPERATOR),
             ("backup-lock-view", VIEWER),
             ("backup-reader", READER),
+            ("backup-operator", PLANNER),
+            ("backup-owner", OWNER),
+            ("backup-owner", OWNING_EDITOR),
             ("backup-break-glass", BREAKER),
         ] {
             people.bind(NAMESPACE, role, person).await?;
@@ -124,7 +131,7 @@ impl<'w> People<'w> {
         self.apply(&json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
             "metadata": { "name": "backups-edit" },
             "rules": [{ "apiGroups": ["velero.io"], "resources": ["backups", "restores", "deletebackuprequests",
-                    "downloadrequests"],
+                    "downloadrequests", "datauploads", "datadownloads", "backuprepositories"],
                 "verbs": ["get", "list", "create", "update", "patch", "delete", "deletecollection"] }] }))
             .await?;
         for person in people {
@@ -139,7 +146,7 @@ impl<'w> People<'w> {
                 json!({ "spec": { "user": person, "resourceAttributes": {
                 "namespace": namespace, "verb": "create", "group": "velero.io", "resource": "backups" } } }),
             )?;
-            eventually("the bindings are in force", SOON, async || {
+            eventually("the bindings are in force", TIMEOUT, async || {
                 let status = reviews.create_object(&review).await?.status;
                 ensure!(
                     status.is_some_and(|status| status.allowed),
@@ -187,7 +194,7 @@ impl<'w> People<'w> {
         let broken = json!({ "metadata": { "annotations": { "backup-lock/break-glass": "why" } } });
         let broken = object("Backup", "probe", &broken)?;
         let of_breaker = self.objects(BREAKER, "Backup").await?;
-        eventually("the policies are in force", SOON, async || {
+        eventually("the policies are in force", TIMEOUT, async || {
             refused(
                 maps.create(&dry, &marker).await,
                 "only its programs write it",
@@ -209,7 +216,15 @@ impl<'w> People<'w> {
 }
 
 pub fn velero(kind: &str) -> ApiResource {
-    resource("velero.io/v1", kind)
+    resource(api_version(kind), kind)
+}
+
+fn api_version(kind: &str) -> &'static str {
+    if matches!(kind, "DataUpload" | "DataDownload") {
+        "velero.io/v2alpha1"
+    } else {
+        "velero.io/v1"
+    }
 }
 
 /// The refusal, which must be a 403 whose message contains this.
@@ -237,7 +252,7 @@ pub fn refused<T>(result: kube::Result<T>, needle: &str) -> anyhow::Result<Statu
 /// An object of velero.io with these fields.
 pub fn object(kind: &str, name: &str, rest: &Value) -> anyhow::Result<DynamicObject> {
     let mut value =
-        json!({ "apiVersion": "velero.io/v1", "kind": kind, "metadata": { "name": name } });
+        json!({ "apiVersion": api_version(kind), "kind": kind, "metadata": { "name": name } });
     json_patch::merge(&mut value, rest);
     Ok(serde_json::from_value(value)?)
 }

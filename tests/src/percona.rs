@@ -43,7 +43,7 @@ pub async fn ensure(world: &World) -> anyhow::Result<()> {
     );
     eventually(
         "the operator has its rights",
-        crate::world::controllers::REACHED,
+        crate::world::controllers::POINT_TIMEOUT,
         async || own.list_all().await.map(|_| Probe::Ready(())),
     )
     .await

@@ -14,6 +14,7 @@ use crate::{
     binaries::go_available,
     install,
     skip::Skip,
+    wait::{TIMEOUT, eventually, when},
 };
 
 /// Source of the definitions: the Go module of their authors.
@@ -69,6 +70,18 @@ pub async fn install_definitions(client: &Client) -> anyhow::Result<()> {
 /// Objects of a kind of `snapshot.storage.k8s.io/v1`, in all namespaces or one.
 pub fn api(client: &Client, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
     objects(client, namespace, "snapshot.storage.k8s.io/v1", kind)
+}
+
+/// Waits until the cluster has no VolumeSnapshot and no content.
+pub async fn none_left(client: &Client) -> anyhow::Result<()> {
+    eventually("no snapshot is left in the cluster", TIMEOUT, async || {
+        let mut left = Vec::new();
+        for kind in ["VolumeSnapshot", "VolumeSnapshotContent"] {
+            left.extend(api(client, kind, None).names().await?);
+        }
+        Ok::<_, kube::Error>(when(left.is_empty(), left.join(", ")))
+    })
+    .await
 }
 
 /// A VolumeSnapshotClass of the driver. Claims select it by annotation; `label` makes it the

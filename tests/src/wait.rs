@@ -5,6 +5,9 @@ use std::{fmt, time::Duration};
 use anyhow::bail;
 use tokio::time::Instant;
 
+/// Deadline for effects that are expected within seconds, on a busy machine.
+pub const TIMEOUT: Duration = Duration::from_mins(1);
+
 pub enum Probe<T> {
     Ready(T),
     /// Not ready; the state seen instead.

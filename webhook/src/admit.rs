@@ -154,8 +154,8 @@ fn update(
 
 /// The deletion of a backup that could be restored from needs a claim, or a restore could start
 /// meanwhile. All other deletions pass: they end work, and claims follow from what is stored. A
-/// DELETE carries no annotations, and those of the backup's creator are not the deleter's: to
-/// delete beside a restore, users break the glass on a DeleteBackupRequest.
+/// DELETE carries no annotations, and the backup's annotations are from its creator, not from the
+/// deleter: to delete beside a restore, users break the glass on a DeleteBackupRequest.
 fn delete(
     profile: &Profile,
     kind: ObjectKind,

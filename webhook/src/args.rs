@@ -129,7 +129,7 @@ pub enum OnConflictArg {
     Deny,
     /// It is admitted, and waits.
     Queue,
-    /// Its client is told to come again.
+    /// It is refused, and its client is asked to retry.
     Wait,
 }
 
@@ -248,7 +248,7 @@ impl Args {
     }
 }
 
-/// As it is typed.
+/// The value's word on the command line.
 fn word(value: &impl ValueEnum) -> String {
     value
         .to_possible_value()

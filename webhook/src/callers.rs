@@ -18,8 +18,8 @@ use tokio::{
 };
 
 use crate::{
+    admission_review::{no_review, try_again},
     peers,
-    review::{no_review, try_again},
 };
 
 /// Time for which a path stays valid after it was last seen in a registration: API servers see a

@@ -3,13 +3,21 @@
 //! ledger, by compare-and-swap.
 #![warn(unreachable_pub)]
 
+#[cfg(test)]
+#[macro_use]
+extern crate backup_testkit;
+
+mod absent_namespaces;
+mod admission_review;
 mod admit;
 mod args;
 mod authorization;
 mod callers;
 mod claims;
+mod deletion_rights;
 mod external_leases;
 mod metrics;
+mod owner_rights;
 mod peers;
 mod published;
 mod registrations;

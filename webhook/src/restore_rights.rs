@@ -1,17 +1,13 @@
 //! Checks whether the author of a Restore may do directly what it does (`--check-restore-rights`):
-//! our controller writes with its own permissions, which are those of an administrator.
+//! our controller writes with its own permissions, which equal an administrator's.
 
 use std::collections::BTreeSet;
 
 use backup_lock::footprint::Footprint;
-use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::authentication::v1::UserInfo;
 use serde_json::Value;
 
-use crate::authorization::Authorization;
-
-/// Maximum number of namespaces that are checked concurrently.
-const MAX_CONCURRENT_CHECKS: usize = 16;
+use crate::authorization::{Authorization, right};
 
 /// Namespaces in which a restore reads and writes.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,13 +21,13 @@ pub(crate) enum Reach {
     Namespaces(BTreeSet<String>),
 }
 
-/// The permission that a user lacks for a restore.
+/// The permissions that a user lacks.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct MissingRights {
-    pub field: &'static str,
-    /// A clause that names the namespaces or the cluster.
-    pub everything_in: String,
-    pub instead: &'static str,
+    pub field: String,
+    /// What the user may not do, as `get and list secrets in namespace shop`.
+    pub rights: String,
+    pub instead: String,
 }
 
 /// The spec of the same restore without a mapping: its footprint is what the restore reads.
@@ -71,32 +67,31 @@ pub(crate) async fn lacking(
     let namespaces = match reach {
         Reach::Cluster { field, instead } => {
             return Ok(Some(MissingRights {
-                field,
-                everything_in: "the whole cluster".to_owned(),
-                instead,
+                field: field.to_owned(),
+                rights: everything_in("the whole cluster"),
+                instead: instead.to_owned(),
             }));
         }
         Reach::Namespaces(namespaces) => namespaces,
     };
-    let answers = stream::iter(namespaces).map(async |namespace| {
-        let may = authorization.may_do_everything(user, &namespace).await?;
-        Ok::<_, String>((!may).then_some(namespace))
-    });
-    let lacking: BTreeSet<String> = answers
-        .buffer_unordered(MAX_CONCURRENT_CHECKS)
-        .try_filter_map(async |lacking| Ok(lacking))
-        .try_collect()
-        .await?;
+    let rights = namespaces.iter().map(|name| right("*", "*", "*", name));
+    let lacking = authorization.lacking(user, rights.collect()).await?;
     if lacking.is_empty() {
         return Ok(None);
     }
     let s = if lacking.len() == 1 { "" } else { "s" };
-    let names = Vec::from_iter(lacking).join(", ");
+    let names = lacking.into_iter().filter_map(|right| right.namespace);
+    let names = names.collect::<Vec<_>>().join(", ");
     Ok(Some(MissingRights {
-        field: "spec.includedNamespaces",
-        everything_in: format!("namespace{s} {names}"),
-        instead: "leave them out",
+        field: "spec.includedNamespaces".to_owned(),
+        rights: everything_in(&format!("namespace{s} {names}")),
+        instead: "leave them out".to_owned(),
     }))
+}
+
+/// The right to do everything; `place` names the namespaces or the cluster.
+fn everything_in(place: &str) -> String {
+    format!("do everything (verb * on resource *.*) in {place}")
 }
 
 #[cfg(test)]

@@ -1,5 +1,9 @@
 //! Answers AdmissionReviews.
 
+mod author;
+mod deletion;
+mod reading;
+
 use std::{sync::Arc, time::Duration};
 
 use axum::{
@@ -15,7 +19,7 @@ use backup_core::{
     profile::{Mode, OnConflict, Profile, ScopeRule, published::UnusableProfile},
 };
 use backup_lock::{
-    Footprint, ObjectKey, ObjectKind, ProtectedProfile,
+    ObjectKey, ObjectKind, ProtectedProfile,
     admission::{ClaimRequest, Running},
     ledger::Ask,
     observe::{Objects, ObserveError},
@@ -23,12 +27,14 @@ use backup_lock::{
 use k8s_openapi::api::authentication::v1::UserInfo;
 use kube::core::{
     DynamicObject, Status,
-    admission::{AdmissionRequest, AdmissionResponse, AdmissionReview, Operation},
+    admission::{AdmissionRequest, AdmissionResponse, Operation},
 };
-use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
+use self::author::Author;
 use crate::{
+    absent_namespaces,
+    admission_review::{no_review, request_of},
     admit::{
         self, Change, Decision, WantedClaim,
         denial::{self, ConflictingRequest},
@@ -39,7 +45,7 @@ use crate::{
     external_leases::ExternalLeases,
     metrics::Metrics,
     peers::{self, Peers},
-    restore_rights, schedules,
+    schedules,
 };
 
 /// Every request is answered within this time; the API server waits 10 s.
@@ -67,7 +73,7 @@ pub(crate) struct Webhook {
 /// The answer to a request, and a word about it for metrics.
 struct Answer {
     refusal: Option<Status>,
-    warning: Option<String>,
+    warnings: Vec<String>,
     decision: &'static str,
 }
 
@@ -75,7 +81,7 @@ impl Answer {
     fn pass(decision: &'static str) -> Self {
         Self {
             refusal: None,
-            warning: None,
+            warnings: Vec::new(),
             decision,
         }
     }
@@ -83,7 +89,7 @@ impl Answer {
     fn refuse(status: Status, decision: &'static str) -> Self {
         Self {
             refusal: Some(status),
-            warning: None,
+            warnings: Vec::new(),
             decision,
         }
     }
@@ -91,13 +97,31 @@ impl Answer {
     fn warn(warning: String, decision: &'static str) -> Self {
         Self {
             refusal: None,
-            warning: Some(warning),
+            warnings: vec![warning],
             decision,
+        }
+    }
+
+    /// The answer to a request that passes unless its author lacks rights; an error is a failure of
+    /// the webhook.
+    fn of_rights(lacking: Result<Option<Status>, String>) -> Self {
+        match lacking {
+            Ok(None) => Self::pass("passed"),
+            Ok(Some(status)) => Self::refuse(status, "denied"),
+            Err(why) => Self::trouble(&why),
         }
     }
 
     fn trouble(why: &str) -> Self {
         Self::refuse(denial::trouble(&denial::not_in_time(why), 1), "errored")
+    }
+
+    /// The same with a further warning, unless it is a refusal.
+    fn and_warn(mut self, warning: Option<String>) -> Self {
+        if self.refusal.is_none() {
+            self.warnings.extend(warning);
+        }
+        self
     }
 }
 
@@ -151,21 +175,44 @@ impl Webhook {
         answer
     }
 
-    /// A Schedule in a namespace without an installation passes: nothing runs it.
-    fn schedule(&self, request: &AdmissionRequest<DynamicObject>) -> Answer {
-        let velero = self
-            .claims
-            .iter()
-            .find(|claims| claims.protected().profile.is_velero());
-        let refusal = velero
-            .filter(|claims| claims.count(request))
-            .and_then(|claims| {
-                schedules::refusal(&claims.protected().profile, &self.dialects, request)
-            });
-        refusal.map_or_else(
-            || Answer::pass("passed"),
-            |status| Answer::refuse(status, "invalid"),
-        )
+    /// The guard of Velero's kinds, if there is an installation in the namespace of this request.
+    /// Without one an object passes: nothing runs it.
+    fn velero(&self, request: &AdmissionRequest<DynamicObject>) -> Option<&ProtectedProfile> {
+        let mut all = self.claims.iter();
+        let velero = all.find(|claims| claims.protected().profile.is_velero())?;
+        velero.count(request).then(|| velero.protected())
+    }
+
+    async fn schedule(
+        &self,
+        request: &AdmissionRequest<DynamicObject>,
+        deadline: Instant,
+    ) -> Answer {
+        let Some(protected) = self.velero(request) else {
+            return Answer::pass("passed");
+        };
+        if let Some(status) = schedules::refusal(&protected.profile, &self.dialects, request) {
+            return Answer::refuse(status, "invalid");
+        }
+        let lacking = Box::pin(self.lacking_for_schedule(protected, request));
+        let answer = Answer::of_rights(in_time(deadline, lacking).await);
+        if answer.refusal.is_some() {
+            return answer;
+        }
+        let warning = absence_warning(protected, request, deadline).await;
+        answer.and_warn(warning)
+    }
+
+    async fn read_request(
+        &self,
+        request: &AdmissionRequest<DynamicObject>,
+        deadline: Instant,
+    ) -> Answer {
+        let Some(protected) = self.velero(request) else {
+            return Answer::pass("passed");
+        };
+        let lacking = Box::pin(self.lacking_to_read(protected, request));
+        Answer::of_rights(in_time(deadline, lacking).await)
     }
 
     async fn answer(
@@ -182,7 +229,9 @@ impl Webhook {
                 self.change(claims.protected(), *change, user, deadline)
                     .await
             }
-            Decision::Claim(claiming) => self.claim(claims, *claiming, user, deadline).await,
+            Decision::Claim(claiming) => {
+                Box::pin(self.claim(claims, *claiming, user, deadline)).await
+            }
         };
         answer.unwrap_or_else(|why| Answer::trouble(&why))
     }
@@ -220,7 +269,8 @@ impl Webhook {
             }
         };
         let footprint = in_time(deadline, objects.footprint(&key, &spec));
-        let (footprint, taken) = tokio::join!(footprint, taken);
+        let is_owner = in_time(deadline, self.is_owner(protected, &key, user));
+        let (footprint, taken, is_owner) = tokio::join!(footprint, taken, is_owner);
         // Regardless of the object that has the name: a refused one is never stored, so it needs no
         // place.
         if taken? {
@@ -230,8 +280,16 @@ impl Webhook {
             ));
         }
         let footprint = footprint?;
+        let author = Author {
+            user,
+            is_owner: is_owner?,
+        };
+        let lacking = Box::pin(self.lacking(protected, &key, &spec, &footprint, author));
+        if let Some(refusal) = in_time(deadline, lacking).await? {
+            return Ok(Answer::refuse(refusal, "denied"));
+        }
         if let Some(refusal) = self
-            .lacking(protected, &key, &spec, &footprint, user, deadline)
+            .lacking_deletion(protected, &key, &spec, &footprint, user, deadline)
             .await?
         {
             return Ok(Answer::refuse(refusal, "denied"));
@@ -356,47 +414,18 @@ impl Webhook {
                 "denied",
             ));
         }
-        let lacking = self
-            .lacking(protected, &key, &new, &after, user, deadline)
-            .await?;
+        if let Some(refusal) = self
+            .lacking_deletion(protected, &key, &new, &after, user, deadline)
+            .await?
+        {
+            return Ok(Answer::refuse(refusal, "denied"));
+        }
+        let is_owner = in_time(deadline, self.is_owner(protected, &key, user)).await?;
+        let author = Author { user, is_owner };
+        let lacking = Box::pin(self.lacking(protected, &key, &new, &after, author));
+        let lacking = in_time(deadline, lacking).await?;
         Ok(lacking.map_or(Answer::pass("passed"), |status| {
             Answer::refuse(status, "denied")
-        }))
-    }
-
-    /// The refusal of a Restore that does what its author may not do directly.
-    async fn lacking(
-        &self,
-        protected: &ProtectedProfile,
-        key: &ObjectKey,
-        spec: &Value,
-        written: &Footprint,
-        user: &UserInfo,
-        deadline: Instant,
-    ) -> Result<Option<Status>, String> {
-        let of_velero = protected.profile.is_velero() && key.kind == ObjectKind::Restore;
-        let asks = self.authorization.checks_restores && !is_of_installation(name_of(user), key);
-        if !of_velero || !asks {
-            return Ok(None);
-        }
-        // For an administrator nothing more is read.
-        if in_time(deadline, self.authorization.may_do_everything(user, "")).await? {
-            return Ok(None);
-        }
-        let unmapped = restore_rights::unmapped(spec);
-        let read = in_time(
-            deadline,
-            protected.store.objects().footprint(key, &unmapped),
-        )
-        .await?;
-        let reach = restore_rights::reach(spec, written, &read);
-        let lacking = in_time(
-            deadline,
-            restore_rights::lacking(&self.authorization, user, reach),
-        )
-        .await?;
-        Ok(lacking.map(|lacking| {
-            denial::lacks_rights(&protected.profile.group, key, name_of(user), &lacking)
         }))
     }
 
@@ -423,6 +452,24 @@ async fn is_taken(objects: &Objects, key: &ObjectKey, uid: &str) -> Result<bool,
         Err(error) if error.is_final() => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// The warning about a Backup or Schedule of a user that includes namespaces which do not exist.
+async fn absence_warning(
+    protected: &ProtectedProfile,
+    request: &AdmissionRequest<DynamicObject>,
+    deadline: Instant,
+) -> Option<String> {
+    let has_namespaces = matches!(request.kind.kind.as_str(), "Backup" | schedules::KIND);
+    let namespace = request.namespace.as_deref().unwrap_or_default();
+    // No user reads the warnings that the controller gets.
+    if !has_namespaces
+        || !protected.profile.is_velero()
+        || is_of_installation(name_of(&request.user_info), namespace)
+    {
+        return None;
+    }
+    absent_namespaces::warning(protected.store.objects(), request, deadline).await
 }
 
 /// An object in a namespace without an installation passes without a claim: nothing runs it.
@@ -455,7 +502,7 @@ fn requester(
     schedule: Option<&str>,
 ) -> String {
     let name = name_of(user);
-    if !profile.is_velero() || !is_of_installation(name, key) {
+    if !profile.is_velero() || !is_of_installation(name, &key.namespace) {
         return format!("user {name:?}");
     }
     schedule
@@ -463,13 +510,13 @@ fn requester(
         .unwrap_or_default()
 }
 
-/// Whether this user is an account of the namespace of the object, which is that of its
+/// Whether this user is a service account of the object's namespace, which is the namespace of its
 /// installation.
-fn is_of_installation(user: &str, key: &ObjectKey) -> bool {
+fn is_of_installation(user: &str, namespace: &str) -> bool {
     let account = user
         .strip_prefix("system:serviceaccount:")
         .and_then(|rest| rest.split_once(':'));
-    account.is_some_and(|(namespace, _)| namespace == key.namespace)
+    account.is_some_and(|(of, _)| of == namespace)
 }
 
 fn name_of(user: &UserInfo) -> &str {
@@ -528,15 +575,28 @@ pub(crate) async fn validate(
             {
                 return answer;
             }
-            let answer = webhook
-                .answer(claims, decision, &request.user_info, deadline)
-                .await;
-            (kind, answer)
+            let starts = matches!(decision, Decision::Claim(_));
+            let warning = async {
+                if !starts {
+                    return None;
+                }
+                absence_warning(claims.protected(), &request, deadline).await
+            };
+            let (answer, warning) = tokio::join!(
+                webhook.answer(claims, decision, &request.user_info, deadline),
+                warning
+            );
+            (kind, answer.and_warn(warning))
         } else {
             (kind, elsewhere(&request))
         }
     } else if schedules::is_schedule(&request) {
-        (schedules::KIND, webhook.schedule(&request))
+        (schedules::KIND, webhook.schedule(&request, deadline).await)
+    } else if reading::is_read(&request) {
+        (
+            reading::KIND,
+            webhook.read_request(&request, deadline).await,
+        )
     } else {
         let status = denial::not_guarded(&request.kind, &webhook.unusable);
         ("other", Answer::refuse(status, "invalid"))
@@ -552,7 +612,7 @@ pub(crate) async fn validate(
         "decided"
     );
     let mut response = AdmissionResponse::from(&request);
-    response.warnings = answer.warning.map(|warning| vec![warning]);
+    response.warnings = Some(answer.warnings).filter(|warnings| !warnings.is_empty());
     if let Some(status) = answer.refusal {
         let message = &status.message;
         tracing::info!(
@@ -567,41 +627,6 @@ pub(crate) async fn validate(
         response.result = status;
     }
     Json(response.into_review()).into_response()
-}
-
-/// The answer to a review that cannot be decided now: its client may try again.
-pub(crate) fn try_again(body: &[u8], why: &str) -> Response {
-    match request_of(body) {
-        Ok(request) => {
-            let mut response = AdmissionResponse::from(&request);
-            response.allowed = false;
-            response.result = denial::trouble(&denial::not_in_time(why), 1);
-            Json(response.into_review()).into_response()
-        }
-        Err(message) => no_review(StatusCode::BAD_REQUEST, &message),
-    }
-}
-
-fn request_of(body: &[u8]) -> Result<AdmissionRequest<DynamicObject>, String> {
-    // axum's errors name the field.
-    let Json(review) = Json::<AdmissionReview<DynamicObject>>::from_bytes(body)
-        .map_err(|error| format!("this is no AdmissionReview: {}", error.body_text()))?;
-    let version = &review.types.api_version;
-    let kind = &review.types.kind;
-    if version != "admission.k8s.io/v1" || kind != "AdmissionReview" {
-        return Err(format!(
-            "expected admission.k8s.io/v1 AdmissionReview, got {version} {kind}"
-        ));
-    }
-    review
-        .try_into()
-        .map_err(|_| "this AdmissionReview has no request".to_owned())
-}
-
-/// The answer to an invalid review: a Status, as the API server itself would give it.
-pub(crate) fn no_review(code: StatusCode, message: &str) -> Response {
-    let status = denial::malformed(message).with_code(code.as_u16());
-    (code, Json(status)).into_response()
 }
 
 #[cfg(test)]

@@ -24,7 +24,6 @@ use crate::{
 use kept::SecretContent;
 use rotation::{SecretState, Step};
 
-pub(crate) use kept::end;
 pub(crate) use rotation::Pace;
 
 const SECRET: &str = "backup-webhook-tls";
@@ -109,7 +108,7 @@ impl SelfSigned {
         self.take_over(SecretContent::of(&secret)?, config, authority)
             .await?;
         let seen = SecretState {
-            end: kept::end(&self.kept.served.cert)?,
+            end: tls::end(&self.kept.served.cert)?,
             has_next: self.kept.next.is_some(),
             authorities: self.kept.authorities.len(),
             settled: self.settled(registered),
@@ -172,7 +171,7 @@ impl SelfSigned {
     }
 }
 
-/// The authorities that the Secret names now; none if there is no Secret.
+/// The authorities that the Secret names now; empty if there is no Secret.
 pub(crate) async fn named_by_secret(
     client: &Client,
     namespace: &str,
@@ -257,10 +256,7 @@ mod tests {
         let loaded =
             SelfSigned::load(&api.client(), "velero", names, pace, async { Vec::new() }).await;
         let error = loaded.map(|_| ()).unwrap_err().to_string();
-        assert!(
-            error.contains("tls.key") && error.contains("delete it"),
-            "{error}"
-        );
+        assert_says!(error, "tls.key", "delete it");
     }
 
     /// Two replicas take turns; the registration names what it should.

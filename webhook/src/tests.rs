@@ -1,9 +1,13 @@
 //! Whole requests through the router of one or more replicas, over one API server in memory.
 
+mod absences;
 mod blockers;
 mod callers;
+mod deletion_rights;
 mod deletions;
+mod drills;
 mod names;
+mod owners;
 mod percona;
 mod policies;
 mod refusals;
@@ -17,7 +21,7 @@ use axum::{
 };
 use backup_core::profile::{Mode, OnConflict, Profile, published::UnusableProfile};
 use backup_lock::{
-    Installations, LedgerStore, ObjectKey, ProtectedProfile, State, VELERO_SCOPE, activate,
+    Installations, Ledger, LedgerStore, ObjectKey, ProtectedProfile, State, VELERO_SCOPE, activate,
     admission::REFUSAL_MEMORY,
 };
 use backup_testkit::{FakeApi, Fault, LEDGER_PATH, Request as ApiRequest};
@@ -116,6 +120,11 @@ impl Replica {
             metrics,
             store,
         }
+    }
+
+    async fn ledger(&self) -> Arc<Ledger> {
+        let stored = self.store.read(VELERO_SCOPE).await.unwrap();
+        stored.unwrap().ledger
     }
 
     async fn post(&self, body: Vec<u8>) -> (StatusCode, Value) {
@@ -320,22 +329,18 @@ async fn a_restore_is_refused_while_a_backup_runs_and_admitted_once_it_was_seen_
     let (api, replica) = one_replica();
     replica.run(&api, "Backup", "b1", "1", backup_spec()).await;
     let refused = replica.create("Restore", "r1", "2", restore_spec()).await;
-    assert!(
-        message(&refused).contains("`kubectl backup describe b1 --namespace velero`"),
-        "{refused}"
+    assert_says!(
+        message(&refused),
+        "`kubectl backup describe b1 --namespace velero`"
     );
     // The controller is down, so the claim is not released. The webhook detects its end by itself.
     api.put_velero("Backup", "b1", "1", "Completed", &backup_spec());
     assert!(allowed(
         &replica.create("Restore", "r2", "3", restore_spec()).await
     ));
-    assert!(
-        replica
-            .metrics
-            .text(true)
-            .contains("claims_freed_total{reason=\"over\"} 1"),
-        "{}",
-        replica.metrics.text(true)
+    assert_says!(
+        replica.metrics.text(true),
+        "claims_freed_total{reason=\"over\"} 1"
     );
 }
 
@@ -497,13 +502,7 @@ async fn the_same_uid_may_come_again_and_a_retry_of_the_name_is_not_refused_beca
     assert!(allowed(
         &one.create("Restore", "r", "2", restore_spec()).await
     ));
-    let ledger = one
-        .store
-        .read(backup_lock::VELERO_SCOPE)
-        .await
-        .unwrap()
-        .unwrap()
-        .ledger;
+    let ledger = one.ledger().await;
     assert_eq!((ledger.claims.len(), ledger.len()), (1, 2));
 }
 
@@ -522,7 +521,7 @@ async fn a_dry_run_gives_the_same_verdict_and_writes_nothing() {
     replica.run(&api, "Restore", "r", "1", restore_spec()).await;
     let before = (api.writes(), ledger_version(&api));
     let refused = replica.review(dry("Backup", backup_spec())).await;
-    assert!(message(&refused).contains("Restore velero/r"), "{refused}");
+    assert_says!(message(&refused), "Restore velero/r");
     api.put_velero("Restore", "r", "1", "Completed", &restore_spec());
     assert!(
         allowed(&replica.review(dry("Backup", backup_spec())).await),
@@ -538,16 +537,13 @@ async fn an_unconfirmed_reservation_is_named_as_such_with_its_end() {
         &replica.create("Restore", "r", "1", restore_spec()).await
     ));
     let refused = replica.create("Backup", "b", "2", backup_spec()).await;
-    assert!(
-        message(&refused).contains("was not stored so far"),
-        "{refused}"
-    );
-    assert!(
-        message(&refused).contains("unless it still comes, its place is free by "),
-        "{refused}"
+    assert_says!(message(&refused), "was not stored so far");
+    assert_says!(
+        message(&refused),
+        "unless it still comes, its place is free by "
     );
     let way_out = "`kubectl backup locks release restore/velero/r --reason=TEXT`";
-    assert!(message(&refused).contains(way_out), "{refused}");
+    assert_says!(message(&refused), way_out);
     assert_eq!(
         refused["status"]["details"]["causes"][0]["reason"],
         "RestoreReserved"
@@ -563,10 +559,7 @@ async fn a_reservation_is_not_taken_for_the_object_that_has_its_name() {
     // Another creation was faster, and the API server refuses this one: the name is taken.
     api.put_velero("Backup", "b", "1", "Completed", &backup_spec());
     let refused = replica.create("Restore", "r", "3", restore_spec()).await;
-    assert!(
-        message(&refused).contains("was not stored so far"),
-        "{refused}"
-    );
+    assert_says!(message(&refused), "was not stored so far");
     assert!(!message(&refused).contains("Completed"), "{refused}");
 }
 
@@ -611,7 +604,7 @@ async fn every_bad_field_is_named_at_once() {
         fields.contains(&"spec.ttl") && fields.contains(&"spec.itemOperationTimeout"),
         "{fields:?}"
     );
-    assert!(message(&refused).contains("spec.ttl"), "{refused}");
+    assert_says!(message(&refused), "spec.ttl");
     // Values that can be decoded, but that the controller would refuse for the spec alone.
     let spec = json!({"ttl": "-1h", "datamover": "other", "includedNamespaces": ["a"], "excludedNamespaces": ["a"]});
     let refused = replica.create("Backup", "b", "2", spec).await;
@@ -652,7 +645,7 @@ async fn trouble_with_the_api_server_is_told_well_inside_the_timeout() {
                 (&json!(503), &json!("ServiceUnavailable"))
             );
             assert_eq!(status["details"]["retryAfterSeconds"], 1);
-            assert!(message(&refused).contains("try again"), "{refused}");
+            assert_says!(message(&refused), "try again");
         }
     }
 }

@@ -11,8 +11,9 @@ use std::{
 use anyhow::Context;
 use axum_server::tls_rustls::RustlsConfig;
 use tokio::sync::watch;
+use x509_parser::pem::Pem;
 
-use crate::{metrics::Metrics, self_signed};
+use crate::metrics::Metrics;
 
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -41,9 +42,25 @@ pub(crate) async fn load(
     Ok(config)
 }
 
+/// Expiry of a certificate.
+pub(crate) fn end(pem: &[u8]) -> anyhow::Result<jiff::Timestamp> {
+    let cannot = "the certificate can't be read";
+    let pem = Pem::iter_from_buffer(pem)
+        .next()
+        .context(cannot)?
+        .context(cannot)?;
+    let end = pem
+        .parse_x509()
+        .context(cannot)?
+        .validity()
+        .not_after
+        .timestamp();
+    Ok(jiff::Timestamp::from_second(end)?)
+}
+
 /// Measures when a certificate expires. One whose expiry cannot be read is still served.
 pub(crate) fn report_end(metrics: &Metrics, cert: &[u8]) {
-    match self_signed::end(cert) {
+    match end(cert) {
         Ok(end) => metrics.certificate_ends(end.as_second()),
         Err(error) => tracing::warn!("{error:#}; when it ends is not measured"),
     }

@@ -1,5 +1,5 @@
 //! What is measured: always beside a floor or a control of the same run, because only the ratios
-//! mean something on a machine that nobody else has.
+//! mean something on other machines.
 
 mod admission;
 mod backup;
@@ -47,7 +47,7 @@ enum What {
     Snapshots(snapshots::Args),
     /// Time and memory of a restore, beside creating alone.
     Restore(restore::Args),
-    /// How long people wait for the command, beside curl and kubectl for the same.
+    /// How long users wait for the command, beside curl and kubectl for the same.
     Cli {
         /// How many backups are listed.
         #[arg(long, default_value_t = 5_000)]

@@ -14,7 +14,7 @@ use without::Part;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// How many.
+    /// Number of histories.
     #[arg(long, default_value_t = 10_000)]
     count: u64,
     /// Seed of what the clients do; the same seed makes the same plans.
@@ -34,7 +34,7 @@ pub struct Args {
     calm: bool,
 }
 
-/// Plays so many histories and judges them. What is wrong on purpose has to be caught.
+/// Plays histories and judges them. Deliberate mistakes have to be caught.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let Args {
         count,

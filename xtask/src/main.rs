@@ -1,5 +1,5 @@
-//! `cargo xtask demo · test · matrix · bench · histories · soak · fuzz · mutants · velero · rules ·
-//! generate`: what a developer runs.
+//! `cargo xtask demo · test · matrix · bench · histories · volume-histories · soak · fuzz ·
+//! mutants · velero · rules · generate`: what a developer runs.
 
 mod bench;
 mod demo;
@@ -15,6 +15,7 @@ mod soak;
 mod style;
 mod test;
 mod velero;
+mod volume_histories;
 
 use std::process::ExitCode;
 
@@ -62,7 +63,10 @@ enum Task {
     /// Plays histories: clients side by side while things go wrong, judged by what the design
     /// promises.
     Histories(histories::Args),
-    /// Lets all programs work for a while, as people would use them, while everything that can goes
+    /// Plays histories of a repository of volume data: backups, restores, deletions, maintenances
+    /// and crashes.
+    VolumeHistories(volume_histories::Args),
+    /// Lets all programs work for a while, as users would use them, while everything that can goes
     /// wrong.
     Soak(soak::Args),
     /// Gives to whatever reads texts of others what is nearly right.
@@ -70,8 +74,7 @@ enum Task {
     /// Changes the code that decides in one place at a time: a test has to fail. Needs
     /// cargo-mutants, and hours.
     Mutants(mutants::Args),
-    /// Compares our definitions and flags with those of Velero's newest version that the Go proxy
-    /// has.
+    /// Compares our definitions and flags with Velero's newest version that the Go proxy has.
     Velero,
     /// Checks that each rule of docs/evidence/rules.md has a test, each message of
     /// docs/operate/troubleshooting.md a source, and each link a target.
@@ -116,6 +119,7 @@ fn run() -> anyhow::Result<()> {
         Task::Matrix(args) => matrix::run(&args.only),
         Task::Bench(args) => block_on(bench::run(&args)),
         Task::Histories(args) => block_on(histories::run(args)),
+        Task::VolumeHistories(args) => volume_histories::run(&args),
         Task::Soak(args) => block_on(soak::run(args)),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Mutants(args) => mutants::run(&args),

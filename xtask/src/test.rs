@@ -63,6 +63,10 @@ pub fn run(only: Option<&str>) -> anyhow::Result<()> {
         "the data mover, and restic",
         cargo(&["test", "--workspace", "--test", "it", "--quiet"]),
     )?;
+    timed(
+        "histories of a repository",
+        crate::volume_histories::of_the_tests,
+    )?;
     if Command::new("go")
         .arg("version")
         .output()

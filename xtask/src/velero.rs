@@ -55,7 +55,7 @@ pub fn check() -> anyhow::Result<()> {
     ensure!(
         unknown.is_empty(),
         "Velero {version} declares what we do not know; support it, or refuse it with a sentence (crates/core/src/api, \
-         crates/core/src/validate, velero_flags.rs of controller and kubectl-backup):\n  {}",
+         crates/core/src/validate, velero_flags.rs of crates/core and kubectl-backup):\n  {}",
         unknown.join("\n  ")
     );
     Ok(())

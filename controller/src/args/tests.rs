@@ -27,7 +27,7 @@ fn defaults_are_those_in_the_manual() {
     assert!(args.leader_elect && !args.schedule_skip_immediately);
     assert_eq!(args.cron_dialect, Dialect::Robfig);
     let error = Args::try_parse_from(["backup-controller", "--cron-dialect=quartz"]).unwrap_err();
-    assert!(error.to_string().contains("netresearch"), "{error}");
+    assert_says!(error, "netresearch");
     assert_eq!(args.operation_pace().to_string(), "10s");
     assert_eq!(args.retention_pace().to_string(), "1h0m0s");
     assert!(!args.csi() && args.features.is_empty());
@@ -91,6 +91,8 @@ fn volume_data_is_moved_only_with_an_image() {
     let expected = MoverSettings {
         image: "example.com/backup-mover:1".to_owned(),
         memory_limit: "512Mi".to_owned(),
+        upload_limit: None,
+        download_limit: None,
         prepare_timeout: std::time::Duration::from_mins(30),
         concurrency: 20,
     };
@@ -99,6 +101,8 @@ fn volume_data_is_moved_only_with_an_image() {
     let all = [
         image,
         "--mover-memory-limit=1Gi",
+        "--mover-upload-limit=20Mi",
+        "--mover-download-limit=500k",
         "--data-mover-prepare-timeout=1h",
         "--data-mover-concurrency=2",
         "--default-snapshot-move-data",
@@ -107,6 +111,8 @@ fn volume_data_is_moved_only_with_an_image() {
     assert!(args.default_snapshot_move_data);
     let changed = MoverSettings {
         memory_limit: "1Gi".to_owned(),
+        upload_limit: std::num::NonZeroU64::new(20 << 20),
+        download_limit: std::num::NonZeroU64::new(500_000),
         prepare_timeout: std::time::Duration::from_hours(1),
         concurrency: 2,
         ..expected
@@ -115,6 +121,8 @@ fn volume_data_is_moved_only_with_an_image() {
     for refused in [
         "--mover-memory-limit=128Mi",
         "--mover-memory-limit=much",
+        "--mover-upload-limit=0",
+        "--mover-download-limit=fast",
         "--data-mover-prepare-timeout=0",
         "--data-mover-concurrency=0",
     ] {
@@ -134,12 +142,7 @@ fn default_locations_of_snapshots_are_by_provider() {
         parse("aws:east,x.io/y:z").unwrap(),
         [pair("aws", "east"), pair("x.io/y", "z")]
     );
-    assert!(
-        parse("aws")
-            .unwrap_err()
-            .to_string()
-            .contains("provider:name")
-    );
+    assert_says!(parse("aws").unwrap_err(), "provider:name");
 }
 
 #[test]
@@ -167,5 +170,76 @@ fn durations_and_booleans_are_read_as_people_write_them() {
     assert!(!args.leader_elect);
     assert_eq!(args.default_backup_ttl.as_secs(), 5400);
     let error = Args::try_parse_from(["backup-controller", "--default-backup-ttl=1d"]).unwrap_err();
-    assert!(error.to_string().contains("is not a duration"), "{error}");
+    assert_says!(error, "is not a duration");
+}
+
+#[test]
+fn notifications_go_to_an_allowed_host_only() {
+    let settings = |flags: &[&str]| {
+        let flags = std::iter::once(&"backup-controller").chain(flags);
+        Args::try_parse_from(flags).map(|args| args.notify())
+    };
+    let url = "--notify-url=https://hooks.example.com/x";
+    for none in [&[][..], &["--notify-url="]] {
+        assert_eq!(settings(none).unwrap().unwrap(), None);
+    }
+    let found = settings(&[url]).unwrap().unwrap().unwrap();
+    assert_eq!(found.url.as_str(), "https://hooks.example.com/x");
+    assert_eq!(found.secret, None);
+    let secret = "--notify-secret=hook";
+    let allowed = "--allowed-endpoints=minio,*.example.com";
+    let found = settings(&[url, secret, allowed]).unwrap().unwrap();
+    assert_eq!(found.unwrap().secret.as_deref(), Some("hook"));
+    let refused = settings(&[url, "--allowed-endpoints=minio"]).unwrap();
+    assert_says!(refused.unwrap_err(), "--notify-url: hooks.example.com");
+    assert!(settings(&[secret]).is_err(), "a Secret without a URL");
+}
+
+#[test]
+fn notifications_with_a_url_or_secret_that_cannot_be_meant_are_refused() {
+    let settings = |flags: &[&str]| {
+        let flags = std::iter::once(&"backup-controller").chain(flags);
+        Args::try_parse_from(flags).map(|args| args.notify())
+    };
+    for url in [
+        "hooks.example.com",
+        "hooks.example.com:8080/x",
+        "ftp://hooks.example.com/x",
+        "mailto:ops@example.com",
+        "https://",
+        "https://hooks.example.com:99999/",
+        "https://jane:secret@hooks.example.com/x",
+        "https://jane@hooks.example.com/x",
+        " ",
+        "7",
+    ] {
+        let flag = format!("--notify-url={url}");
+        let error = settings(&[flag.as_str()]).unwrap().unwrap_err().to_string();
+        assert_says!(
+            error,
+            "--notify-url: an http:// or https:// URL without user"
+        );
+        assert!(!error.contains("secret"), "{error}");
+    }
+    let url = "--notify-url=https://hooks.example.com/x";
+    for secret in ["My Secret", "../hook", "a/b"] {
+        let flag = format!("--notify-secret={secret}");
+        let error = settings(&[url, flag.as_str()]).unwrap_err();
+        assert_says!(
+            error,
+            "--notify-secret",
+            "it has to be the name of a Secret"
+        );
+    }
+}
+
+#[test]
+fn verifications_read_at_a_bounded_rate() {
+    let rate = |flags: &[&str]| {
+        let flags = std::iter::once(&"backup-controller").chain(flags);
+        Args::try_parse_from(flags).map(|args| args.verify_read_limit.get())
+    };
+    assert_eq!(rate(&[]).unwrap(), 20 << 20);
+    assert_eq!(rate(&["--verify-read-limit=1Mi"]).unwrap(), 1 << 20);
+    assert!(rate(&["--verify-read-limit=0"]).is_err());
 }

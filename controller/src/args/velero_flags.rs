@@ -1,54 +1,7 @@
-//! Flags of Velero's server (`pkg/cmd/server/config/config.go`, up to what comes after v1.18.3)
-//! that this controller does not have: each with a sentence on what does it here. Those that it has
-//! are in [`super::Args`], under the same names.
+//! Refuses flags of Velero's server that this controller does not have, each with a sentence on what
+//! does it here. Those that it has are in [`super::Args`], under the same names.
 
-const FILES: &str = "copying files of mounted volumes is not done here, only those of snapshots (docs/use/volumes.md); leave it out";
-const MAINTENANCE: &str = "repositories are maintained by a pod of the data mover, removed at its end (--mover-image, --mover-memory-limit); leave it out";
-const LIMITS: &str = "the API server limits its clients (API Priority and Fairness), and lists come in pages of --client-page-size; leave it out";
-
-const ELSEWHERE: [(&str, &str); 17] = [
-    (
-        "backup-repository-configmap",
-        "repositories are of the restic format, which needs no settings; leave it out",
-    ),
-    ("client-burst", LIMITS),
-    ("client-qps", LIMITS),
-    (
-        "crd-schema-check",
-        "definitions are compared by `kubectl backup doctor`, and `kubectl backup upgrade` brings them; leave it out",
-    ),
-    (
-        "default-repo-maintain-frequency",
-        "a repository is maintained once a day, or as spec.maintenanceFrequency of its BackupRepository says; leave it out",
-    ),
-    ("default-volumes-to-fs-backup", FILES),
-    (
-        "disable-informer-cache",
-        "restores always read the cluster itself; leave it out",
-    ),
-    ("fs-backup-timeout", FILES),
-    ("keep-latest-maintenance-jobs", MAINTENANCE),
-    (
-        "max-concurrent-k8s-connections",
-        "requests share one connection; leave it out",
-    ),
-    ("pod-volume-operation-timeout", FILES),
-    (
-        "profiler-address",
-        "there is no profiler; /metrics has times and sizes",
-    ),
-    ("repo-maintenance-job-configmap", MAINTENANCE),
-    (
-        "terminating-resource-timeout",
-        "--resource-timeout is also how long a restore waits for what is being deleted",
-    ),
-    ("uploader-type", FILES),
-    ("v", "--log-level says how much is logged"),
-    (
-        "volume-group-snapshot-label-key",
-        "the label is velero.io/volume-group where spec.volumeGroupSnapshotLabelKey of the Backup names no other",
-    ),
-];
+use backup_core::velero_flags::{FlagSupport, flag_support};
 
 /// What to say of the first argument that is such a flag.
 pub(super) fn refusal(arguments: impl IntoIterator<Item = String>) -> Option<String> {
@@ -62,15 +15,17 @@ pub(super) fn refusal(arguments: impl IntoIterator<Item = String>) -> Option<Str
 /// What to say of a flag (without its dashes) of Velero's server that does not exist here; `None`
 /// of any other.
 pub fn refusal_of_velero_flag(name: &str) -> Option<String> {
-    let (_, sentence) = ELSEWHERE.iter().find(|(known, _)| *known == name)?;
-    Some(format!(
-        "--{name} is a flag of Velero's server that does not exist here: {sentence}"
-    ))
+    match flag_support(name)? {
+        FlagSupport::Replaced(sentence) | FlagSupport::Missing(sentence) => Some(format!(
+            "--{name} is a flag of Velero's server that does not exist here: {sentence}; leave it out"
+        )),
+        FlagSupport::Same | FlagSupport::Switch | FlagSupport::Installed => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
+    use clap::{ArgAction, CommandFactory as _};
 
     use super::*;
     use crate::Args;
@@ -90,15 +45,30 @@ mod tests {
     #[test]
     fn every_flag_of_the_incumbent_is_ours_or_has_a_sentence() {
         let command = Args::command();
-        let ours: Vec<&str> = command
-            .get_arguments()
-            .filter_map(clap::Arg::get_long)
-            .collect();
+        let ours = |flag: &str| {
+            command
+                .get_arguments()
+                .find(|argument| argument.get_long() == Some(flag))
+        };
         for flag in VELERO.split_whitespace() {
-            let told = ELSEWHERE.iter().any(|(known, _)| *known == flag);
-            assert!(ours.contains(&flag) != told, "{flag}: {told}");
+            let is_switch =
+                ours(flag).map(|argument| matches!(argument.get_action(), ArgAction::SetTrue));
+            let expected = match flag_support(flag) {
+                None => panic!("--{flag} is not in the table"),
+                Some(FlagSupport::Switch) => Some(true),
+                Some(FlagSupport::Same | FlagSupport::Installed) => Some(false),
+                Some(FlagSupport::Replaced(_) | FlagSupport::Missing(_)) => None,
+            };
+            assert_eq!(is_switch, expected, "{flag}");
+            assert_eq!(refusal_of_velero_flag(flag).is_some(), expected.is_none());
         }
-        assert!(ELSEWHERE.is_sorted());
+    }
+
+    #[test]
+    fn controllers_and_features_are_those_of_the_table() {
+        let ours = crate::args::DISABLEABLE.map(|(theirs, _)| theirs);
+        assert_eq!(ours, backup_core::velero_flags::CONTROLLERS);
+        assert_eq!(crate::args::FEATURES, backup_core::velero_flags::FEATURES);
     }
 
     #[test]

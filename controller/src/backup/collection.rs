@@ -25,18 +25,20 @@ use super::{
     collect::{CollectError, CollectOutput, CollectRequest, CollectedItems, collect},
     hooks::{HookTakeover, Hooks},
     journal::BackupJournal,
+    kind::Summary,
     leftovers::Leftovers,
     observe::{self, Selection},
-    patches::{self, Summary},
+    patches,
     progress::Progress,
     volume_snapshots::{SnapshotJournal, VolumeSnapshots},
 };
 use crate::{
     job::{
         cancellation::StopReason,
-        lifecycle::{CompletedWork, JobWork, Record, Work, WorkError, WorkResult},
+        lifecycle::{JobWork, Record, Work, WorkError, WorkResult},
         log_upload::{Subject, upload_log},
         operations::records,
+        pending_end::CompletedWork,
         report::Report,
         waits::{WaitLog, Waits},
         worker::{Worker, WorkerError},
@@ -62,11 +64,11 @@ impl JobWork for Backups {
         let name = backup.spec.storage_location.as_deref().unwrap_or_default();
         let reason = match worker.ctx.locations.get(name).await {
             Ok(location) if is_read_only(&location) => format!(
-                "BackupStorageLocation {name} is read-only, so nothing is written there: this backup goes on once its \
+                "BackupStorageLocation {name} is read-only, so nothing is written there: this backup continues once its \
                  spec.accessMode is ReadWrite"
             ),
             Err(error @ LocationError::NotFound { .. }) => {
-                format!("{error}; this backup goes on once {name} is there again")
+                format!("{error}; this backup continues once {name} exists again")
             }
             _ => return Ok(()),
         };
@@ -164,7 +166,7 @@ impl Worker<Backups> {
             )))
         ) {
             for problem in earlier.hooks.run_pending().await {
-                tracing::warn!(backup = self.name, problem, "what a pod was owed");
+                tracing::warn!(backup = self.name, problem, "a pending post hook");
             }
             earlier.snapshots.settle().await;
         }

@@ -26,8 +26,10 @@ use crate::{
         worker::{Worker, WorkerError},
     },
     location::LocationError,
-    moved_snapshots::{self, MovedSnapshot},
-    snapshot_locations::SnapshotLocations,
+    volumes::{
+        moved_snapshots::{self, BackupSnapshots},
+        snapshot_locations::SnapshotLocations,
+    },
 };
 
 /// Removes the leftovers of a Backup that has begun and will not be stored: it fails, is deleted,
@@ -104,11 +106,17 @@ impl Leftovers {
         }
     }
 
-    /// A Backup that is gone; only its uid is known.
+    /// A Backup that is gone; only its uid is known. Its end may be recorded, and it may have moved
+    /// data of volumes.
     pub(crate) fn gone(namespace: &str, name: &str, uid: &str) -> Backup {
-        let mut backup = Backup::new(name, BackupSpec::default());
+        let spec = BackupSpec {
+            snapshot_move_data: Some(true),
+            ..BackupSpec::default()
+        };
+        let mut backup = Backup::new(name, spec);
         backup.metadata.namespace = Some(namespace.to_owned());
         backup.metadata.uid = Some(uid.to_owned());
+        backup.status.phase = Some(BackupPhase::Finalizing);
         backup
     }
 
@@ -175,7 +183,9 @@ impl Leftovers {
                 actions::started_operations(backup, entries.as_deref().unwrap_or_default()).ok()
             })
             .unwrap_or_default();
-        self.cancel_uploads(backup).await?;
+        // Before the snapshots are looked for: those that are written later are removed with their
+        // DataUploads.
+        self.abandon_uploads(backup).await?;
         call::cancel_all(&self.ctx.polling.registry, &operations, backup).await;
         if let Ok(store) = &store {
             self.forget_volume_data(backup, store).await?;
@@ -217,7 +227,7 @@ impl Leftovers {
     }
 
     /// Removes data of volumes that was moved into repositories: only the DataUploads in the cluster
-    /// name its snapshots.
+    /// and the notes in the repositories name its snapshots.
     async fn forget_volume_data(
         &self,
         backup: &Backup,
@@ -226,22 +236,31 @@ impl Leftovers {
         if !moves_data(backup) {
             return Ok(());
         }
-        let cluster = &self.ctx.cluster;
-        let forgotten = match MovedSnapshot::of_uploads(cluster, backup).await {
-            Ok(snapshots) => {
-                moved_snapshots::forget(&cluster.leadership, store, snapshots, true).await
-            }
-            Err(error) if is_transient(&error) => return Err(error.into()),
-            Err(error) => Err(error.into()),
-        };
-        match forgotten {
-            Ok(_) => {}
+        match self.forget_snapshots(backup, store).await {
+            Ok(()) => {}
+            Err(ReconcileError::Api(error)) if is_transient(&error) => return Err(error.into()),
             Err(ReconcileError::NotLeader(error)) => return Err(StopReason::from(error).into()),
             Err(error) => self.tell(
                 backup,
                 &format!("data of its volumes may stay in their repositories: {error}"),
             ),
         }
+        Ok(())
+    }
+
+    async fn forget_snapshots(
+        &self,
+        backup: &Backup,
+        store: &Location,
+    ) -> Result<(), ReconcileError> {
+        let cluster = &self.ctx.cluster;
+        let uid = backup.uid().unwrap_or_default();
+        let mut snapshots = BackupSnapshots::default();
+        snapshots.add_uploads(cluster, &uid).await?;
+        // DataUploads may be deleted, and are gone with a Backup that was removed by force.
+        snapshots.may_be_in(store.repository_namespaces().await?);
+        snapshots.add_noted(store, &uid).await?;
+        moved_snapshots::forget(&cluster.leadership, store, snapshots, true).await?;
         Ok(())
     }
 
@@ -261,17 +280,19 @@ impl Leftovers {
         }
     }
 
-    /// Cancels the DataUploads of a backup, also of operations that are not recorded.
-    /// DataUploads of a Backup that is gone are deleted with it.
-    async fn cancel_uploads(&self, backup: &Backup) -> Result<(), WorkerError> {
+    /// Cancels the DataUploads of a backup, also of operations that are not recorded, and has the
+    /// data mover remove what their pods still write.
+    async fn abandon_uploads(&self, backup: &Backup) -> Result<(), WorkerError> {
         if !moves_data(backup) {
             return Ok(());
         }
         let cluster = &self.ctx.cluster;
         let uploads = UploadApi::new(&cluster.client, &cluster.namespace, &cluster.leadership);
         let uid = backup.uid().unwrap_or_default();
-        match uploads.cancel_all(&uid).await {
+        match uploads.abandon_all(&uid).await {
             Ok(()) => {}
+            // The kind is not served: there are none.
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(error) if is_transient(&error) => return Err(error.into()),
             Err(error) => self.tell(
                 backup,
@@ -374,3 +395,6 @@ fn moves_data(backup: &Backup) -> bool {
 fn may_be_committed(backup: &Backup) -> bool {
     patches::is_finalizing(&backup.phase())
 }
+
+#[cfg(test)]
+mod tests;

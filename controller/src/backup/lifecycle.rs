@@ -4,48 +4,28 @@
 use backup_core::{
     api::{Backup, BackupPhase},
     event_reason::EventReason,
-    labels,
 };
 use backup_lock::Footprint;
-use backup_plugins::Host;
-use backup_store::{BackupWriter, Location};
+use backup_store::Location;
 use jiff::Timestamp;
-use kube::Client;
 
 use super::{
+    Backups,
+    kind::StartFacts,
     leftovers::Leftovers,
-    observe,
-    patches::{self, Summary},
-    prepare::{self, Settings, prepare},
+    observe, patches,
+    prepare::prepare,
     queue::{self, Turn},
 };
 use crate::{
-    discovery::KnownGroups,
     job::{
         JobContext,
-        kind::{JobKind, Kind},
         lifecycle::{Failure, JobPreparation, Lifecycle, Ticket},
         pending_end::PendingEnd,
         worker::{Worker, WorkerError},
     },
     metrics::{Metrics, Outcome, stored::StoredBackups},
-    snapshot_locations::SnapshotLocations,
 };
-
-pub(crate) struct Backups {
-    /// For connections that may be silent for hours: commands in pods.
-    pub(crate) silent_client: Client,
-    pub(crate) plugins: Host,
-    pub(crate) snapshot_locations: SnapshotLocations,
-    pub(crate) settings: Settings,
-    pub(crate) slots: usize,
-    /// Unique name of this installation, from its cluster and namespace.
-    pub(crate) installation: String,
-    pub(crate) only_related_cluster_resources: bool,
-    pub(crate) groups: KnownGroups,
-    /// Maximum number of blocks of one backup with concurrent snapshots.
-    pub(crate) item_block_workers: usize,
-}
 
 impl Backups {
     pub(crate) fn leftovers(&self, ctx: &JobContext) -> Leftovers {
@@ -55,46 +35,6 @@ impl Backups {
             installation: self.installation.clone(),
         }
     }
-}
-
-/// Data read before a Backup starts; empty once it has begun.
-#[derive(Debug, Default)]
-pub(crate) struct StartFacts {
-    pub facts: prepare::Facts,
-    pub at: Timestamp,
-}
-
-#[cfg(test)]
-impl Backups {
-    pub(crate) fn fake(ctx: &JobContext) -> Self {
-        use clap::Parser as _;
-        let mut args = crate::Args::parse_from(["backup-controller"]);
-        args.resource_timeout = backup_core::api::GoDuration::from_secs(2);
-        Self {
-            silent_client: ctx.cluster.client.clone(),
-            plugins: Host::none(),
-            snapshot_locations: SnapshotLocations {
-                cluster: ctx.cluster.clone(),
-                plugins: Host::none(),
-            },
-            settings: Settings::of(&args),
-            slots: 1,
-            installation: "cluster/velero".to_owned(),
-            only_related_cluster_resources: false,
-            groups: KnownGroups::new([]),
-            item_block_workers: 4,
-        }
-    }
-}
-
-impl JobKind for Backups {
-    type Object = Backup;
-    type Facts = StartFacts;
-    type Contents = BackupWriter;
-    type Summary = Summary;
-
-    const KIND: Kind = Kind::Backup;
-    const FINALIZERS: &'static [&'static str] = &[labels::BACKUP_WORK_FINALIZER];
 }
 
 impl Lifecycle for Backups {

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     config_maps,
     discovery::{KnownGroups, ReadError, ServedTypes},
-    snapshot_locations::SnapshotLocations,
+    volumes::snapshot_locations::SnapshotLocations,
 };
 
 const READ_BUDGET: Duration = Duration::from_secs(30);

@@ -4,10 +4,12 @@
 
 use backup_core::time::whole_seconds;
 use backup_core::{
-    api::{Backup, BackupPhase, backup::BackupProgress},
+    api::{Backup, BackupPhase},
     labels::{
-        BLOCKED_ANNOTATION, COLLECTS_AGAIN_ANNOTATION, MISSING_DATA_ANNOTATION,
-        STORED_SCOPE_ANNOTATION,
+        BLOCKED_ANNOTATION, COLLECTS_AGAIN_ANNOTATION, COPY_OF_ANNOTATION,
+        DATA_ELSEWHERE_ANNOTATION, DRILLED_ANNOTATION, FILES_MISSING_ANNOTATION,
+        IMPORTED_ANNOTATION, MISSING_DATA_ANNOTATION, NOTIFIED_ANNOTATION, STORED_SCOPE_ANNOTATION,
+        VERIFIED_ANNOTATION,
     },
     operation::BackupOperation,
     phase::{Phase as _, Stage},
@@ -20,7 +22,7 @@ use serde_json::{Value, json};
 
 use super::{
     Backups,
-    lifecycle::StartFacts,
+    kind::{StartFacts, Summary},
     metadata,
     prepare::{Facts, Settings, prepare},
     progress::Progress,
@@ -28,27 +30,17 @@ use super::{
 };
 use crate::job::{decide, finalizers, operations::records, patches::Patches};
 
-/// Results of a collection that are not in its files.
-#[derive(Clone, Debug)]
-pub(crate) struct Summary {
-    pub progress: BackupProgress,
-    pub status: Value,
-}
-
-impl Summary {
-    /// Of a collection that has ended.
-    pub(crate) fn of(progress: &Progress) -> Self {
-        let shown = progress.status(true);
-        let mut status = json!({ "progress": shown });
-        if let Some(hooks) = progress.hooks() {
-            status["hookStatus"] = json!(hooks);
-        }
-        Self {
-            progress: shown,
-            status,
-        }
-    }
-}
+/// Annotations by which the controller says what has become of a backup. A new Backup has them only
+/// if it was made from the manifest of another one, or to deceive.
+const RECORDS_OF_THE_END: [&str; 7] = [
+    COPY_OF_ANNOTATION,
+    DATA_ELSEWHERE_ANNOTATION,
+    DRILLED_ANNOTATION,
+    FILES_MISSING_ANNOTATION,
+    IMPORTED_ANNOTATION,
+    NOTIFIED_ANNOTATION,
+    VERIFIED_ANNOTATION,
+];
 
 impl Patches for Backups {
     type Turn = Turn;
@@ -175,6 +167,10 @@ pub(crate) fn begin(
         "finalizers": finalizers::with::<Backups>(backup),
     });
     patch["metadata"]["annotations"][BLOCKED_ANNOTATION] = Value::Null;
+    for name in RECORDS_OF_THE_END {
+        patch["metadata"]["annotations"][name] = Value::Null;
+    }
+    patch["status"]["copies"] = Value::Null;
     Some(patch)
 }
 
@@ -399,6 +395,40 @@ mod tests {
         assert_eq!(patch["metadata"]["finalizers"], json!(Backups::FINALIZERS));
         assert_eq!(patch["status"]["queuePosition"], Value::Null);
         assert_eq!(patch["spec"]["storageLocation"], "default");
+    }
+
+    #[test]
+    fn a_backup_starts_without_what_its_manifest_says_of_its_end() {
+        let mut copied = backup(BackupPhase::ReadyToStart);
+        let verified = r#"{"at":"2026-11-03T05:14:12Z","findings":0}"#;
+        copied.metadata.annotations = Some(
+            [
+                (COPY_OF_ANNOTATION, "s3://other"),
+                (VERIFIED_ANNOTATION, verified),
+                ("team", "a"),
+            ]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
+        );
+        let mut object = serde_json::to_value(&copied).unwrap();
+        object["status"]["copies"] = json!([{ "location": "second", "phase": "Completed" }]);
+        let patch = begin(
+            &serde_json::from_value(object.clone()).unwrap(),
+            &facts(),
+            &settings(),
+            Timestamp::UNIX_EPOCH,
+        );
+        json_patch::merge(&mut object, &patch.unwrap());
+        let begun: Backup = serde_json::from_value(object).unwrap();
+        assert!(begun.status.copies.is_empty());
+        let annotations = begun.annotations();
+        assert!(
+            RECORDS_OF_THE_END
+                .iter()
+                .all(|name| !annotations.contains_key(*name)),
+            "{annotations:?}"
+        );
+        assert_eq!(annotations["team"], "a");
     }
 
     #[test]

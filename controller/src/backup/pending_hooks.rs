@@ -36,7 +36,7 @@ impl Worker<Backups> {
 
     /// Called before a Backup that has begun to collect is released, or fails. Retried for
     /// `--resource-timeout`, or tried once if everything was collected: after that it is reported,
-    /// and no longer awaited, as the store may be gone for good.
+    /// and no longer awaited, as the store may have been removed.
     pub(super) async fn run_pending_hooks(&self, backup: &Backup) -> Result<(), WorkerError> {
         if !matches!(
             backup.phase(),
@@ -62,7 +62,7 @@ impl Worker<Backups> {
                 || started.elapsed() >= self.ctx.resource_timeout
             {
                 break vec![format!(
-                    "whether pods are owed commands after their backup is not known: {reason}"
+                    "whether post hooks of pods are pending is not known: {reason}"
                 )];
             }
             tries += 1;
@@ -72,7 +72,7 @@ impl Worker<Backups> {
             }
         };
         for problem in problems {
-            tracing::warn!(backup = self.name, problem, "what pods are owed");
+            tracing::warn!(backup = self.name, problem, "a pending post hook");
             self.ctx
                 .cluster
                 .events

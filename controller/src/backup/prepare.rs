@@ -25,7 +25,7 @@ use crate::{
     args::Args,
     config_maps,
     location::choose_default,
-    snapshot_locations::choice::{self, ChosenLocations, SnapshotCandidates},
+    volumes::snapshot_locations::choice::{self, ChosenLocations, SnapshotCandidates},
 };
 
 /// Default timeout for the creation of a CSI snapshot (Velero `pkg/cmd/server/config`, v1.18).

@@ -1,27 +1,36 @@
 //! Reads items again that operations have changed, once they have ended, and continues the
 //! contents.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use backup_actions::backup::{UploadApi, complete_info, complete_moved, has_moved};
-use backup_core::{api::Backup, operation::BackupOperation, volume_info::VolumeInfo};
+use backup_client::{errors::found, retry};
+use backup_core::{
+    api::{Backup, BackupRepository, DataUpload},
+    data_movement::repository_name,
+    operation::BackupOperation,
+    repository_records::DataCheck,
+    volume_info::VolumeInfo,
+};
 use backup_store::{AwaitingBackup, BackupWriter, JobFiles, Scope};
+use kube::ResourceExt as _;
 
 use super::{
     Backups,
     actions::BackupActions,
     collect::{CollectError, CollectOutput, CollectRequest, collect_again},
     collection::remember_failure,
+    kind::Summary,
     observe,
-    patches::Summary,
     progress::Progress,
 };
 use crate::job::{
-    lifecycle::{CompletedWork, WorkError},
-    operations::records,
-    report::Report,
+    lifecycle::WorkError, operations::records, pending_end::CompletedWork, report::Report,
     worker::Worker,
 };
+
+/// Time for the retries of a read.
+const READ_BUDGET: Duration = Duration::from_secs(30);
 
 impl Worker<Backups> {
     /// Adds items that operations have changed to the contents, and completes the files by the
@@ -98,9 +107,12 @@ impl Worker<Backups> {
             }
         }
         complete_info(&mut files.volume_info, operations);
-        let errors = self.complete_uploads(&mut files.volume_info, operations);
-        for (namespace, sentence) in errors.await? {
+        let uploads = self.uploads(&files.volume_info).await?;
+        for (namespace, sentence) in complete_moved(&mut files.volume_info, &uploads, operations) {
             report.error(Scope::Namespace(&namespace), sentence);
+        }
+        for (namespace, sentence) in self.damaged_repositories(&uploads).await? {
+            report.warn(Scope::Namespace(&namespace), sentence);
         }
         // Another controller may have published errors while this one collected without any.
         remember_failure(&mut report, backup);
@@ -109,19 +121,48 @@ impl Worker<Backups> {
         Ok(files)
     }
 
-    /// Completes the entries of claims whose data was moved from the DataUploads in the cluster.
-    /// Returns errors that no operation reports: a namespace, and a sentence.
-    async fn complete_uploads(
-        &self,
-        info: &mut [VolumeInfo],
-        operations: &[BackupOperation],
-    ) -> Result<Vec<(String, String)>, WorkError> {
+    /// The DataUploads in the cluster, if data was moved.
+    async fn uploads(&self, info: &[VolumeInfo]) -> Result<Vec<DataUpload>, WorkError> {
         if !has_moved(info) {
             return Ok(Vec::new());
         }
         let cluster = &self.ctx.cluster;
         let uploads = UploadApi::new(&cluster.client, &cluster.namespace, &cluster.leadership);
-        let found = uploads.of_owner(&self.uid).await?;
-        Ok(complete_moved(info, &found, operations))
+        Ok(uploads.of_owner(&self.uid).await?)
+    }
+
+    /// Warnings about data that was saved into a repository with known damage: a later backup does
+    /// not store again what the repository has. Each is a namespace and a sentence.
+    async fn damaged_repositories(
+        &self,
+        uploads: &[DataUpload],
+    ) -> Result<Vec<(String, String)>, WorkError> {
+        let saved = uploads.iter().filter(|upload| {
+            let snapshot = upload.status.stored.snapshot_id.as_deref();
+            snapshot.is_some_and(|snapshot| !snapshot.is_empty())
+        });
+        let places: BTreeSet<(&str, &str)> = saved
+            .map(|upload| {
+                let spec = &upload.spec;
+                let namespace = spec.source_namespace.as_str();
+                (namespace, spec.backup_storage_location.as_str())
+            })
+            .collect();
+        let repositories = self.ctx.cluster.api::<BackupRepository>();
+        let mut warnings = Vec::new();
+        for (namespace, location) in places {
+            let name = repository_name(namespace, location);
+            let read = retry::read(READ_BUDGET, || repositories.get(&name)).await;
+            let Some(repository) = found(read, &name)? else {
+                continue;
+            };
+            let damage = DataCheck::of(repository.annotations()).damage;
+            if !damage.is_empty() {
+                let sentence =
+                    format!("the data of its volumes may rely on data that is damaged: {damage}");
+                warnings.push((namespace.to_owned(), sentence));
+            }
+        }
+        Ok(warnings)
     }
 }

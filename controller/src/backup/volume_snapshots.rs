@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::report::Report;
-use crate::{backup::Backups, snapshot_locations::SnapshotLocationError};
+use crate::{backup::Backups, volumes::snapshot_locations::SnapshotLocationError};
 
 mod attempt;
 mod journal;

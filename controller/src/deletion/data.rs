@@ -2,7 +2,7 @@
 //! with their files.
 
 use backup_core::{
-    api::{Backup, BackupStorageLocation},
+    api::{Backup, BackupStorageLocation, DeleteBackupRequest},
     deletion::Waits,
 };
 use backup_runtime::delete;
@@ -10,10 +10,11 @@ use backup_store::{DeletedBackup, Location, RetainedVersions, StoreError};
 use kube::ResourceExt as _;
 
 use super::{
-    DeletionController, StepError,
+    DeletionController, StepError, copies,
     decide::{has_files, owns_files},
     observe,
 };
+use crate::volumes::moved_snapshots::ForgottenSnapshots;
 
 /// Maximum number of locked snapshots of volumes that a waiting deletion remembers: they are in an
 /// annotation, and all annotations of an object together have at most 256 KiB. Versions of others
@@ -42,6 +43,7 @@ impl DeletionController {
     /// With `waits`, all files were hidden before.
     pub(super) async fn delete_data(
         &self,
+        request: &DeleteBackupRequest,
         backup: &Backup,
         waits: Option<&Waits>,
     ) -> Result<DeletedData, StepError> {
@@ -58,7 +60,10 @@ impl DeletionController {
             store,
         };
         deleted.location = Some(location);
-        if waits.is_none() {
+        let is_copy = waits.is_none() && copies::is_copy(backup, &of.store).await?;
+        if is_copy {
+            self.release_snapshots(backup).await?;
+        } else if waits.is_none() {
             self.delete_external_data(backup, &of.store).await?;
         }
         deleted.owner = if let Some(waits) = waits {
@@ -68,11 +73,16 @@ impl DeletionController {
         } else {
             String::new()
         };
-        let forgotten = self.forget_volume_data(backup, &of, waits).await?;
+        let forgotten = if is_copy {
+            ForgottenSnapshots::default()
+        } else {
+            self.forget_volume_data(backup, &of, waits).await?
+        };
         let locked = forgotten.locked.iter().take(MAX_LOCKED_SNAPSHOTS);
         deleted.snapshots = locked.map(ToString::to_string).collect();
+        let copies = self.delete_copies(request, backup).await?;
         let retained = self.delete_files(backup, &of, waits).await?;
-        deleted.retained = retained.and(forgotten.retained);
+        deleted.retained = retained.and(forgotten.retained).and(copies);
         self.delete_restores(backup, Some(&of), waits.is_some(), &mut deleted.retained)
             .await?;
         Ok(deleted)

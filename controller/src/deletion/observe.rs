@@ -4,8 +4,8 @@
 use backup_client::errors::found;
 use backup_core::{
     api::{
-        Backup, DeleteBackupRequest, DeleteBackupRequestPhase, Restore, RestorePhase, RestoreSpec,
-        delete_backup_request::DeleteBackupRequestSpec,
+        Backup, BackupStorageLocation, DeleteBackupRequest, DeleteBackupRequestPhase, Restore,
+        RestorePhase, RestoreSpec, delete_backup_request::DeleteBackupRequestSpec,
     },
     labels,
 };
@@ -13,8 +13,14 @@ use backup_runtime::{Cluster, list};
 use jiff::Timestamp;
 use kube::{ResourceExt, api::DynamicObject};
 
-use super::decide::{Facts, Store, has_files};
-use crate::location::{Locations, is_available, is_read_only};
+use super::{
+    copies::{self, keeps_copies},
+    decide::{Facts, Store, has_files},
+};
+use crate::{
+    copies::of_deletion,
+    location::{LocationError, Locations, is_available, is_read_only},
+};
 
 pub(super) async fn facts(
     cluster: &Cluster,
@@ -27,10 +33,11 @@ pub(super) async fn facts(
     } else {
         found(cluster.api::<Backup>().get(name).await, name)?
     };
+    let now = Timestamp::now();
     let (users, store) = match &backup {
         Some(backup) => (
             users(cluster, backup).await?,
-            store(locations, backup).await,
+            stores(locations, request, backup, now).await,
         ),
         None => (Vec::new(), Store::Ready),
     };
@@ -38,13 +45,13 @@ pub(super) async fn facts(
         backup,
         users,
         store,
-        now: Timestamp::now(),
+        now,
     })
 }
 
 /// Restores from the backup that have not ended. A restore that names only the backup's schedule
 /// may still choose it.
-pub(super) async fn users(cluster: &Cluster, backup: &Backup) -> Result<Vec<String>, kube::Error> {
+pub(crate) async fn users(cluster: &Cluster, backup: &Backup) -> Result<Vec<String>, kube::Error> {
     let name = backup.name_any();
     let schedule = backup.schedule();
     list::raw::<Restore, _>(cluster, "", |restore| {
@@ -108,33 +115,77 @@ pub(super) async fn requests_for(
     .await
 }
 
-async fn store(locations: &Locations, backup: &Backup) -> Store {
+/// Whether the files of the backup, and of its copies that are deleted with it, can be deleted.
+async fn stores(
+    locations: &Locations,
+    request: &DeleteBackupRequest,
+    backup: &Backup,
+    now: Timestamp,
+) -> Store {
     if !has_files(backup) {
         return Store::Ready;
     }
-    match locations.of_backup(backup).await {
-        Err(error) if error.is_transient() => Store::Unknown(error.to_string()),
-        Err(error) => Store::Never(error.to_string()),
-        Ok(location) => {
-            let name = location.name_any();
-            if is_read_only(&location) {
-                Store::Never(format!(
-                    "BackupStorageLocation {name} is read-only: set spec.accessMode to ReadWrite to delete backups"
-                ))
-            } else if is_available(&location) {
-                Store::Ready
-            } else if location.status.phase.is_none() {
-                Store::Unknown(format!(
-                    "BackupStorageLocation {name} was not validated yet"
-                ))
-            } else {
-                let message = location
-                    .status
-                    .message
-                    .unwrap_or_else(|| format!("BackupStorageLocation {name} is unavailable"));
-                Store::NotNow(format!("its files can not be deleted now: {message}"))
-            }
+    let own = match locations.of_backup(backup).await {
+        Err(error) => unusable(&error),
+        Ok(location) => store(&location),
+    };
+    if own != Store::Ready {
+        return own;
+    }
+    for copy in of_deletion(backup, keeps_copies(request), now) {
+        let of_copy = match copies::find(locations, &copy.location).await {
+            // Nothing in it can be deleted.
+            Ok(None) => Store::Ready,
+            Ok(Some(location)) => store(&location),
+            Err(error) => unusable(&error),
+        };
+        if of_copy != Store::Ready {
+            return or_keep(of_copy, &backup.name_any());
         }
+    }
+    Store::Ready
+}
+
+fn unusable(error: &LocationError) -> Store {
+    if error.is_transient() {
+        Store::Unknown(error.to_string())
+    } else {
+        Store::Never(error.to_string())
+    }
+}
+
+fn store(location: &BackupStorageLocation) -> Store {
+    let name = location.name_any();
+    if is_read_only(location) {
+        Store::Never(format!(
+            "BackupStorageLocation {name} is read-only: set spec.accessMode to ReadWrite to delete backups"
+        ))
+    } else if is_available(location) {
+        Store::Ready
+    } else if location.status.phase.is_none() {
+        Store::Unknown(format!(
+            "BackupStorageLocation {name} was not validated yet"
+        ))
+    } else {
+        let message = location.status.message.clone();
+        let message =
+            message.unwrap_or_else(|| format!("BackupStorageLocation {name} is unavailable"));
+        Store::NotNow(format!("its files can not be deleted now: {message}"))
+    }
+}
+
+/// Adds how to delete the backup without its copies.
+fn or_keep(of_copy: Store, backup: &str) -> Store {
+    let more = |why: String| {
+        format!(
+            "{why}. A copy of the backup is there: `kubectl backup delete {backup} --keep-copies` leaves it"
+        )
+    };
+    match of_copy {
+        Store::Ready => Store::Ready,
+        Store::Never(why) => Store::Never(more(why)),
+        Store::NotNow(why) => Store::NotNow(more(why)),
+        Store::Unknown(why) => Store::Unknown(why),
     }
 }
 
@@ -142,5 +193,56 @@ fn phase_of(restore: &DynamicObject) -> RestorePhase {
     match restore.data["status"]["phase"].as_str() {
         None | Some("") => RestorePhase::New,
         Some(phase) => phase.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use backup_core::labels::KEEP_COPIES_ANNOTATION;
+    use backup_testkit::{FakeApi, velero_path};
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing;
+
+    #[tokio::test]
+    async fn copies_that_go_with_the_backup_need_a_location_that_can_be_written() {
+        let api = FakeApi::new();
+        let folder = tempfile::tempdir().unwrap();
+        let mut location = serde_json::to_value(testing::local_location(folder.path())).unwrap();
+        location["status"] = json!({ "phase": "Available" });
+        let path = |name: &str| velero_path("BackupStorageLocation", name);
+        api.put(&path("default"), location.clone());
+        let copies = json!([{ "location": "second", "phase": "Completed", "uid": "u" }]);
+        let status = json!({ "phase": "Completed", "copies": copies });
+        let spec = json!({ "storageLocation": "default" });
+        let backup: Backup =
+            serde_json::from_value(testing::velero("Backup", "b", spec, status)).unwrap();
+        let cluster = testing::cluster(api.client());
+        let locations = testing::locations(&cluster);
+        let mut request = DeleteBackupRequest::default();
+        let now = Timestamp::now();
+        let found = async |request: &DeleteBackupRequest| {
+            let found = stores(&locations, request, &backup, now).await;
+            format!("{found:?}")
+        };
+        assert_eq!(found(&request).await, "Ready", "its location is gone");
+        location["status"]["phase"] = json!("Unavailable");
+        api.put(&path("second"), location.clone());
+        let text = found(&request).await;
+        assert!(text.starts_with("NotNow"), "{text}");
+        assert_says!(text, "kubectl backup delete b --keep-copies");
+        location["status"]["phase"] = json!("Available");
+        location["spec"]["accessMode"] = json!("ReadOnly");
+        api.put(&path("second"), location);
+        let text = found(&request).await;
+        assert!(
+            text.starts_with("Never") && text.contains("--keep-copies"),
+            "{text}"
+        );
+        request
+            .annotations_mut()
+            .insert(KEEP_COPIES_ANNOTATION.to_owned(), "true".to_owned());
+        assert_eq!(found(&request).await, "Ready");
     }
 }

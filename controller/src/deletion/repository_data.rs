@@ -11,7 +11,7 @@ use backup_store::StoreError;
 use kube::ResourceExt as _;
 
 use super::{
-    DeletionController,
+    DeletionController, copies,
     decide::{has_files, owns_files},
 };
 use crate::error::ReconcileError;
@@ -36,6 +36,9 @@ impl DeletionController {
             .locations
             .store(&self.locations.of_backup(backup).await?)
             .await?;
+        if copies::is_copy(backup, &store).await? {
+            return Ok(None);
+        }
         let volumes = match store
             .saved_volumes(backup)
             .await

@@ -3,14 +3,16 @@
 //! (`plan`).
 //!
 //! The proxy does not pass on the user, so access is decided before: creating the request is the
-//! permission, and it names the hash of a key that only its creator has (`backup_core::reading`).
-//! The key gives access to one file, once: the request is deleted before the last bytes are sent.
-//! Until then, and while the request lives, an interrupted download can be resumed.
+//! permission (the webhook checks the requests of namespace owners), and it names the hash of a key
+//! that only its creator has (`backup_core::reading`). The key gives access to one file, once: the
+//! request is deleted before the last bytes are sent. Until then, and while the request lives, an
+//! interrupted download can be resumed.
 //!
 //! Every replica serves, as it needs only the API server and the store. A refusal does not reveal
 //! its reason: no such request, a wrong key, a used one.
 
 mod decide;
+mod objects;
 mod plan;
 mod pump;
 
@@ -31,7 +33,7 @@ use axum_server::{
 use backup_client::errors::plain;
 use backup_core::{
     api::DownloadRequest,
-    reading::{self, FOLDER, KEY_HEADER, STATUS_KIND},
+    reading::{self, FOLDER, KEY_HEADER, ReadRequest, STATUS_KIND},
 };
 use backup_runtime::{Cluster, delete, leader::Leadership};
 use backup_store::{FileIdentity, LookupResult, StoreError, StoredFile};
@@ -46,7 +48,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use rustls::{ServerConfig, pki_types::PrivateKeyDer};
 use serde_json::json;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use super::{
     DownloadContext,
@@ -62,8 +64,12 @@ const MAX_UNAUTHORIZED_REQUESTS: usize = 64;
 const MAX_READERS_PER_LOCATION: usize = 16;
 /// Value of `Retry-After` (seconds).
 const RETRY_AFTER_SECONDS: u64 = 2;
+/// Maximum number of concurrent lists of objects.
+const MAX_LISTS: usize = 4;
 /// Timeout for everything before the first byte.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(20);
+/// Interval between two looks at a request that is not answered yet.
+const ANSWER_POLL: Duration = Duration::from_millis(200);
 
 /// A refusal: status code and message.
 type HttpError = (StatusCode, String);
@@ -73,6 +79,7 @@ struct Server {
     controller: Arc<DownloadController>,
     asking: Arc<Semaphore>,
     readers: ReaderLimits,
+    lists: Arc<Semaphore>,
     planner: Planner,
 }
 
@@ -86,6 +93,7 @@ pub(crate) async fn serve(ctx: DownloadContext, planner: Planner) -> anyhow::Res
         controller: Arc::new(DownloadController::new(ctx)),
         asking: Arc::new(Semaphore::new(MAX_UNAUTHORIZED_REQUESTS)),
         readers: ReaderLimits::default(),
+        lists: Arc::new(Semaphore::new(MAX_LISTS)),
         planner,
     };
     let router = Router::new()
@@ -147,30 +155,12 @@ async fn open(
         readers,
         ..
     } = server;
-    let asking = asking
-        .try_acquire()
-        .map_err(|_| too_many(MAX_UNAUTHORIZED_REQUESTS, "readers ask for a file"))?;
-    // An invalid name is not requested: it would be another path of the API.
-    let is_name = name
-        .bytes()
-        .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.'));
-    let request = if is_name {
-        controller.request(name).await
-    } else {
-        Ok(None)
-    };
-    let request = request.map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, plain(&error)))?;
-    let (request, asked) =
-        decide::admit(request, key, Timestamp::now()).map_err(|refusal| match refusal {
-            Refusal::NotAllowed => not_allowed(),
-            Refusal::NotYet => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "the request is not answered yet".to_owned(),
-            ),
-            Refusal::Failed(why) => (StatusCode::FAILED_DEPENDENCY, why),
-        })?;
+    let (asking, request, asked) = admitted(controller, asking, name, key).await?;
     let uid = match asked.wanted {
         reading::RequestedAnswer::Plan(spec) => return plan::answer(server, request, *spec).await,
+        reading::RequestedAnswer::Objects(query) => {
+            return objects::answer(server, request, query).await;
+        }
         reading::RequestedAnswer::File { uid } => uid,
     };
     let wanted = controller
@@ -186,6 +176,38 @@ async fn open(
     drop(asking);
     let file = seek(&request, &wanted).await?;
     answer(controller, request, file, headers, reader).await
+}
+
+/// Waits until the request is answered, as its author may not be allowed to read it. The permit
+/// counts until access is decided.
+async fn admitted<'a>(
+    controller: &DownloadController,
+    asking: &'a Semaphore,
+    name: &str,
+    key: &str,
+) -> Result<(SemaphorePermit<'a>, DownloadRequest, ReadRequest), HttpError> {
+    // An invalid name is not requested: it would be another path of the API.
+    let is_name = name
+        .bytes()
+        .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.'));
+    loop {
+        let permit = asking
+            .try_acquire()
+            .map_err(|_| too_many(MAX_UNAUTHORIZED_REQUESTS, "readers ask for a file"))?;
+        let request = if is_name {
+            controller.request(name).await
+        } else {
+            Ok(None)
+        };
+        let request = request.map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, plain(&error)))?;
+        match decide::admit(request, key, Timestamp::now()) {
+            Ok((request, asked)) => return Ok((permit, request, asked)),
+            Err(Refusal::NotAllowed) => return Err(not_allowed()),
+            Err(Refusal::Failed(why)) => return Err((StatusCode::FAILED_DEPENDENCY, why)),
+            Err(Refusal::NotYet) => drop(permit),
+        }
+        tokio::time::sleep(ANSWER_POLL).await;
+    }
 }
 
 async fn seek(request: &DownloadRequest, wanted: &WantedFile) -> Result<StoredFile, HttpError> {

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use backup_client::errors::found;
-use backup_core::api::{
-    Backup, DownloadRequest, Restore, RestorePhase, download_request::DownloadTarget,
+use backup_core::{
+    api::{Backup, DownloadRequest, Restore, RestorePhase, download_request::DownloadTarget},
+    labels::{READ_FROM_ANNOTATION, annotation},
 };
 use backup_store::{FileOwner, Location};
 use jiff::Timestamp;
@@ -44,7 +45,8 @@ pub(super) struct Subject {
     pub(super) started: Option<Timestamp>,
     /// Why it has failed; only of restores, whose files may belong to another restore of the name.
     pub(super) failure: Option<String>,
-    /// Name of its location; only of backups, and not set for all.
+    /// Name of the location of its files. Not set for all backups, and only for restores that read a
+    /// copy of their backup.
     location: Option<String>,
 }
 
@@ -126,7 +128,8 @@ impl DownloadController {
                 self.ctx.cluster.namespace
             )));
         };
-        let location = match &found.location {
+        let read_from = of.as_ref().and_then(|restore| restore.location.as_ref());
+        let location = match read_from.or(found.location.as_ref()) {
             Some(name) => name.clone(),
             // A backup that never began has none; then the client learns from the store that there
             // is no such file.
@@ -221,6 +224,6 @@ fn of_restore(restore: &Restore) -> Subject {
         over: restore.phase().is_terminal(),
         started: restore.status.start_timestamp.as_ref().map(|time| time.0),
         failure,
-        location: None,
+        location: annotation(restore, READ_FROM_ANNOTATION).map(str::to_owned),
     }
 }

@@ -340,7 +340,7 @@ mod tests {
         end(&first, "started", Some(&done())).await;
         end(&first, "nothing", None).await;
         let mut found = notes.all();
-        found.insert(0, json!({ "hooksPaid": "other" }));
+        found.insert(0, json!({ "hooksCompleted": "other" }));
 
         let next = Journal::take_over(notes, &found).unwrap().executions;
         assert_eq!(

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use backup_core::labels::CANCELLED;
 use backup_runtime::{
     clock::Clock,
     leader::{Leadership, NotLeader},
@@ -12,6 +13,10 @@ use super::{
     fence::{ClaimLost, Fence},
     waits::Waits,
 };
+
+/// Time that a running action or command has to answer when work has to stop, so that its outcome
+/// is known.
+pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why work must stop. Nothing is published then; the next worker resumes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,7 +32,7 @@ pub(crate) enum StopReason {
     #[error("the claim of the work is gone")]
     ClaimLost,
     /// The user cancelled it: nothing new is started, and running steps are completed.
-    #[error("it was cancelled")]
+    #[error("{}", CANCELLED)]
     Cancelled,
 }
 

@@ -77,7 +77,7 @@ enum Task {
 }
 
 enum End<O> {
-    /// The job has succeeded; a turn returns the object as it is now.
+    /// The job has succeeded; a turn returns the current object.
     Done(Option<Box<O>>),
     Gone,
     Failed,

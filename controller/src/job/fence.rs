@@ -112,9 +112,11 @@ impl Fence {
                     break;
                 }
                 Ok(Err(error)) => {
-                    tracing::debug!(%key, %error, "whether the claim stands is not known");
+                    tracing::debug!(%key, %error, "whether the claim still exists is not known");
                 }
-                Err(_) => tracing::debug!(%key, "whether the claim stands is not known: no answer"),
+                Err(_) => {
+                    tracing::debug!(%key, "whether the claim still exists is not known: no answer");
+                }
             }
             tokio::time::sleep(READ_INTERVAL).await;
         }

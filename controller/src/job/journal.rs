@@ -164,7 +164,7 @@ impl JobJournal {
         }
     }
 
-    /// The first caller writes all waiting entries, its own and those of others. If that fails, it
+    /// The first caller writes all waiting entries, also of other callers. If that fails, it
     /// withdraws its own entry, and each of the others retries once by itself. A caller with
     /// `patience` first waits that long for another caller's write.
     fn add(&self, mut note: Value, patience: Duration) -> BoxFuture<'_, Result<(), StoreError>> {

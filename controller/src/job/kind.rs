@@ -114,8 +114,8 @@ impl Kind {
         self == Self::Restore || self.may_fail(stage)
     }
 
-    /// Whether an object that has begun ends if its location is gone for good: what it has done
-    /// stays in the cluster. The others wait for the location.
+    /// Whether an object that has begun ends if its location was deleted: what it has done stays in
+    /// the cluster. The others wait for the location.
     pub(crate) fn ends_without_location(self) -> bool {
         self == Self::Restore
     }
@@ -126,9 +126,24 @@ impl Kind {
         self == Self::Backup
     }
 
-    /// Whether a deleted object in a phase of a newer version is let go. The others wait for that
-    /// version.
+    /// Whether our finalizer is removed from a deleted object in a phase of a newer version;
+    /// otherwise the object waits for that version.
     pub(crate) fn is_let_go_in_unknown_phase(self) -> bool {
         self == Self::Restore
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use backup_core::labels::CANCELLED;
+
+    use super::Kind;
+
+    /// The command tells by this part that nothing failed.
+    #[test]
+    fn the_reason_of_what_is_cancelled_before_it_begins_says_so() {
+        for kind in [Kind::Backup, Kind::Restore] {
+            assert!(kind.cancelled().contains(CANCELLED), "{kind:?}");
+        }
     }
 }

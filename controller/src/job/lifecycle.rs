@@ -12,7 +12,7 @@ use super::{
     JobContext,
     kind::{JobKind, Operation, Outcome},
     patches::Patches,
-    pending_end::PendingEnd,
+    pending_end::{CompletedWork, PendingEnd},
     worker::{Worker, WorkerError},
 };
 use crate::metrics::{Metrics, Outcome as Counted, stored::Stored as Gauges};
@@ -70,19 +70,6 @@ pub(crate) enum Record<O: StoredJob> {
 /// The result of the work. Nothing of it is visible yet.
 pub(crate) struct WorkResult<L: JobKind> {
     pub contents: L::Contents,
-    pub files: JobFiles,
-    pub summary: L::Summary,
-}
-
-/// Everything is done; only the end remains to be recorded.
-pub(crate) struct CompletedWork<L: JobKind> {
-    pub upload: PendingUpload<L::Object>,
-    pub files: JobFiles,
-    pub summary: L::Summary,
-}
-
-/// The result of work that was stopped for good.
-pub(crate) struct InterruptedWork<L: JobKind> {
     pub files: JobFiles,
     pub summary: L::Summary,
 }
@@ -196,7 +183,7 @@ pub(crate) trait Cleanup: JobKind {
 }
 
 /// A kind of object with jobs. The order of steps, the lock, the store and all retries are in
-/// [`Worker`].
+/// [`super::reconcile`].
 pub(crate) trait Lifecycle: Patches + JobWork + Cleanup {
     type Gauges: Gauges<Self::Object> + Default + Send;
 

@@ -22,8 +22,8 @@ pub(crate) struct Subject<'a> {
     pub uid: &'a str,
 }
 
-/// Stores a log in this location on each flush request, at most once a second, for as long as it is
-/// polled. A failure is only logged: the work does not depend on it.
+/// Stores a log in this location on each flush request, at most once a second, while it is polled.
+/// A failure is only logged: the work does not depend on it.
 pub(crate) async fn upload_log(
     ctx: &JobContext,
     of: Subject<'_>,
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
     use crate::job::operations::flush_requests::FlushRequests;
 
-    /// Number of uploads for a user who looks after each of these times (milliseconds).
+    /// Number of uploads for a user who reads the log after each of these times (milliseconds).
     async fn kept(leadership: Leadership, after: &[u64]) -> u32 {
         let (flushes, kept) = (FlushRequests::default(), AtomicU32::new(0));
         let keep = || async {

@@ -1,14 +1,20 @@
 //! The end of a Backup or Restore, in the only order in which published data stays true: the
 //! record, the files, and then the resource. Every step can be repeated.
 
-use backup_store::{CommittedPlan, StoreError};
+use backup_store::{CommittedPlan, JobFiles, PendingUpload, StoreError};
 use jiff::Timestamp;
 
 use super::{
     kind::{JobKind, Outcome},
-    lifecycle::CompletedWork,
     patches::Patches,
 };
+
+/// Everything is done; only the end remains to be recorded.
+pub(crate) struct CompletedWork<L: JobKind> {
+    pub upload: PendingUpload<L::Object>,
+    pub files: JobFiles,
+    pub summary: L::Summary,
+}
 
 /// An end that is to be written.
 pub(crate) enum PendingEnd<L: JobKind> {

@@ -120,11 +120,7 @@ mod tests {
             spec.backup_sync_period = sync.map(|text| text.parse().unwrap());
             let found = remark(&spec);
             assert_eq!(found.is_some(), expected.is_some(), "{found:?}");
-            assert!(
-                found
-                    .unwrap_or_default()
-                    .contains(expected.unwrap_or_default())
-            );
+            assert_says!(found.unwrap_or_default(), expected.unwrap_or_default());
         }
     }
 

@@ -1,12 +1,16 @@
 //! Gauges about stored objects, computed from the watch: they are right after a restart, after a
 //! deletion, and for backups that another process has ended.
 
+pub(crate) mod volume_data;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use backup_core::{
     api::{Backup, BackupPhase, Restore},
+    labels::{VERIFIED_ANNOTATION, annotation},
     phase::{Phase as _, Stage},
     restorability::Evidence,
+    verification::Verification,
 };
 use backup_runtime::watch::{Decoded, WatchEvent};
 use jiff::Timestamp;
@@ -106,12 +110,18 @@ pub(crate) struct StoredBackups {
     known: HashMap<String, KnownBackup>,
     queue: Queue,
     listed: bool,
+    /// Locations with a gauge of incomplete copies.
+    copied_to: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct KnownBackup {
     schedule: String,
     end: Option<End>,
+    /// Whether its last verification has found faults.
+    is_damaged: bool,
+    /// Locations of copies that are due and not complete.
+    incomplete_copies: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,15 +175,28 @@ impl StoredBackups {
         self.queue.applied(backup, backup.phase().stage());
         self.queue.publish(BACKUPS, metrics);
         let schedule = backup.schedule().unwrap_or_default().to_owned();
+        let verified = Verification::read(annotation(backup, VERIFIED_ANNOTATION));
         let now = KnownBackup {
             schedule: schedule.clone(),
             end: End::of(backup),
+            is_damaged: verified.is_some_and(|last| last.findings > 0),
+            incomplete_copies: backup
+                .incomplete_copies()
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
         };
         let before = self.known.insert(backup.name_any(), now.clone());
         if before.as_ref() == Some(&now) {
             return; // most changes: progress, places in the queue
         }
         self.update(&schedule, metrics);
+        let copies_before = before
+            .as_ref()
+            .map(|known| known.incomplete_copies.as_slice());
+        if copies_before.unwrap_or_default() != now.incomplete_copies {
+            self.update_copies(metrics);
+        }
         if let Some(before) = before.filter(|before| before.schedule != schedule) {
             self.update(&before.schedule, metrics);
         }
@@ -185,6 +208,9 @@ impl StoredBackups {
         if let Some(known) = self.known.remove(name) {
             metrics.forget_backup(&known.schedule, name);
             self.update(&known.schedule, metrics);
+            if !known.incomplete_copies.is_empty() {
+                self.update_copies(metrics);
+            }
         }
     }
 
@@ -210,6 +236,27 @@ impl StoredBackups {
         metrics.series.backup_total.set(0);
         for schedule in schedules {
             self.update(&schedule, metrics);
+        }
+        self.update_copies(metrics);
+    }
+
+    /// Sets the gauges of incomplete copies, once all Backups are known. A gauge stays at zero.
+    fn update_copies(&mut self, metrics: &Metrics) {
+        if !self.listed {
+            return;
+        }
+        let mut counts: HashMap<&str, i64> = HashMap::new();
+        for known in self.known.values() {
+            for location in &known.incomplete_copies {
+                *counts.entry(location.as_str()).or_default() += 1;
+            }
+        }
+        self.copied_to
+            .extend(counts.keys().map(|location| (*location).to_owned()));
+        for location in &self.copied_to {
+            let count = counts.get(location.as_str()).copied().unwrap_or_default();
+            let series = &metrics.series.backup_copies_incomplete;
+            series.set([location.as_str()], Some(count));
         }
     }
 
@@ -241,14 +288,23 @@ impl StoredBackups {
         series
             .backup_last_successful_timestamp
             .set([schedule], completed);
+        let mut backups = self.of_schedule(schedule).peekable();
+        let damaged = backups.peek().is_some().then(|| {
+            let damaged = backups.filter(|known| known.is_damaged);
+            gauge(damaged.count() as u64)
+        });
+        series.backup_damaged.set([schedule], damaged);
+    }
+
+    fn of_schedule(&self, schedule: &str) -> impl Iterator<Item = &KnownBackup> {
+        self.known
+            .values()
+            .filter(move |known| known.schedule == schedule)
     }
 
     /// The ends of the backups of a schedule.
     fn ends(&self, schedule: &str) -> impl Iterator<Item = End> {
-        self.known
-            .values()
-            .filter(move |known| known.schedule == schedule)
-            .filter_map(|known| known.end)
+        self.of_schedule(schedule).filter_map(|known| known.end)
     }
 }
 
@@ -367,6 +423,35 @@ mod tests {
     }
 
     #[test]
+    fn incomplete_copies_are_counted_by_location_and_fall_to_zero() {
+        let metrics = Metrics::default();
+        let mut stored = StoredBackups::default();
+        let copied = |name: &str, state: &str| {
+            let mut backup = backup(name, "", "Completed", 1, 1, 0);
+            let copies = json!([{ "location": "second" }]);
+            backup.spec.copies = serde_json::from_value(copies).unwrap();
+            let states = json!([{ "location": "second", "phase": state }]);
+            backup.status.copies = serde_json::from_value(states).unwrap();
+            backup
+        };
+        let counted = |metrics: &Metrics| {
+            let text = metrics.encode();
+            let start = "velero_backup_copies_incomplete{backup_location_name=\"second\"} ";
+            text.lines()
+                .find_map(|line| Some(line.strip_prefix(start)?.to_owned()))
+        };
+        stored.applied(&copied("a", "New"), &metrics);
+        stored.applied(&copied("b", "Failed"), &metrics);
+        assert_eq!(counted(&metrics), None, "not all Backups are known");
+        stored.listed(&names(&["a", "b"]), &metrics);
+        assert_eq!(counted(&metrics).as_deref(), Some("2"));
+        stored.applied(&copied("a", "Completed"), &metrics);
+        assert_eq!(counted(&metrics).as_deref(), Some("1"));
+        stored.gone("b", &metrics);
+        assert_eq!(counted(&metrics).as_deref(), Some("0"));
+    }
+
+    #[test]
     fn one_whose_files_are_gone_is_no_success() {
         let (metrics, mut stored) = (Metrics::default(), StoredBackups::default());
         stored.listed(&names(&[]), &metrics);
@@ -384,6 +469,38 @@ mod tests {
             gauges(&metrics, "nightly"),
             [Some(0), Some(20), Some(0), Some(1)]
         );
+    }
+
+    #[test]
+    fn backups_with_faults_are_counted_until_they_are_gone_or_found_whole() {
+        let (metrics, mut stored) = (Metrics::default(), StoredBackups::default());
+        let damaged = |schedule: &str| {
+            let text = metrics.encode();
+            let prefix = format!("velero_backup_damaged{{schedule=\"{schedule}\"}} ");
+            text.lines()
+                .find_map(|line| line.strip_prefix(&prefix)?.parse::<i64>().ok())
+        };
+        let verified = |name: &str, findings: usize| {
+            let mut one = backup(name, "nightly", "Completed", 1, 10, 0);
+            let record = format!(r#"{{"at":"2026-01-01T01:00:00Z","findings":{findings}}}"#);
+            one.metadata.annotations = Some([(VERIFIED_ANNOTATION.to_owned(), record)].into());
+            one
+        };
+        stored.listed(&names(&[]), &metrics);
+        assert_eq!(damaged("nightly"), None);
+        stored.applied(&backup("a", "nightly", "Completed", 1, 10, 0), &metrics);
+        stored.applied(&backup("d", "", "Completed", 1, 10, 0), &metrics);
+        assert_eq!(damaged("nightly"), Some(0));
+        stored.applied(&verified("a", 2), &metrics);
+        stored.applied(&verified("b", 1), &metrics);
+        stored.applied(&verified("c", 0), &metrics);
+        assert_eq!((damaged("nightly"), damaged("")), (Some(2), Some(0)));
+        stored.applied(&verified("a", 0), &metrics);
+        assert_eq!(damaged("nightly"), Some(1));
+        for name in ["b", "a", "c"] {
+            stored.gone(name, &metrics);
+        }
+        assert_eq!(damaged("nightly"), None);
     }
 
     #[test]

@@ -1,6 +1,8 @@
+use backup_core::drill::DrillResult;
 use serde_json::json;
 
 use super::*;
+use crate::testing;
 
 fn ended() -> Backup {
     let object = json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "spec": {},
@@ -10,16 +12,6 @@ fn ended() -> Backup {
             "volumeSnapshotsAttempted": 2, "volumeSnapshotsCompleted": 1,
             "csiVolumeSnapshotsAttempted": 3, "csiVolumeSnapshotsCompleted": 2 } });
     serde_json::from_value(object).unwrap()
-}
-
-fn has(metrics: &Metrics, lines: &[&str]) {
-    let text = metrics.encode();
-    for line in lines {
-        assert!(
-            text.lines().any(|found| found == *line),
-            "{line} not in\n{text}"
-        );
-    }
 }
 
 #[test]
@@ -42,7 +34,7 @@ fn names_and_labels_are_those_that_dashboards_know() {
         "velero_backup_total 0",
         "velero_restore_total 0",
     ];
-    has(&metrics, &lines);
+    testing::assert_exported(&metrics, &lines);
 }
 
 #[test]
@@ -63,6 +55,13 @@ fn what_was_counted_of_a_schedule_or_a_location_goes_with_it() {
     metrics.schedule_skipped("nightly");
     metrics.schedule_due("nightly", Some(60), Some(Timestamp::UNIX_EPOCH));
     metrics.schedule_state("nightly", true, false);
+    let at = Some(Timestamp::UNIX_EPOCH);
+    metrics.verification_due("nightly", at, at);
+    metrics.verified("nightly", false);
+    let drill = DrillResult::of_nothing("r", String::new(), Timestamp::UNIX_EPOCH);
+    let drill = LastDrill::after(None, "b", drill);
+    metrics.drill_due("nightly", at, Some(&drill));
+    metrics.drilled("nightly", true);
     metrics.backup_size("nightly", 1);
     let mut backup = ended();
     backup.status.csi_volume_snapshots_attempted = 0;
@@ -83,7 +82,7 @@ fn what_was_counted_of_a_schedule_or_a_location_goes_with_it() {
             .count()
     };
     assert!(
-        shown("nightly") > 21 && shown("gone") > 10,
+        shown("nightly") > 27 && shown("gone") > 10,
         "{} {}",
         shown("nightly"),
         shown("\"gone\"")
@@ -171,6 +170,6 @@ fn a_backup_that_has_ended_tells_its_duration_its_warnings_and_its_snapshots() {
         "velero_csi_snapshot_success_total{schedule=\"nightly\",backupName=\"b\"} 2",
         "velero_csi_snapshot_failure_total{schedule=\"nightly\",backupName=\"b\"} 1",
     ];
-    has(&metrics, &lines);
+    testing::assert_exported(&metrics, &lines);
     assert!(!metrics.encode().contains("without"));
 }

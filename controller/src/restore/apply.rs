@@ -294,7 +294,7 @@ async fn compare(
             && let Some(original) = served_original(calls, &found, group_resource, policy).await?
         {
             return Ok(Some(ItemResult::skipped(format!(
-                "{kind} {name:?} exists and serves namespace {original:?}, which this restore maps to {:?}; it was left as it is, \
+                "{kind} {name:?} exists and serves namespace {original:?}, which this restore maps to {:?}; it was left unchanged, \
                  because what runs in {original:?} needs it: give the copy one of another name",
                 policy.rules.target(&original)
             ))));
@@ -304,7 +304,7 @@ async fn compare(
             Existing::Differs => return Ok(Some(ItemResult::skipped(differs(kind, name)))),
             Existing::Held(holder) => {
                 return Ok(Some(ItemResult::skipped(format!(
-                    "{kind} {name:?} exists and belongs to claim {holder}; it was left as it is"
+                    "{kind} {name:?} exists and belongs to claim {holder}; it was left unchanged"
                 ))));
             }
             Existing::Released => {
@@ -318,14 +318,14 @@ async fn compare(
                 if guard::is_labelled(&found, namespace, policy.own) =>
             {
                 return Ok(Some(ItemResult::skipped(format!(
-                    "{kind} {name:?} exists and differs from the backup; it was left as it is: {}",
+                    "{kind} {name:?} exists and differs from the backup; it was left unchanged: {}",
                     guard::WHY
                 ))));
             }
             Existing::Patch(patch) => patch,
             Existing::Complete(patch) => {
                 left = Some(format!(
-                    "{kind} {name:?} exists; what it lacked was added, and what differs from the backup was left as it is \
+                    "{kind} {name:?} exists; what it lacked was added, and what differs from the backup was left unchanged \
                      (existingResourcePolicy: update changes it)"
                 ));
                 patch
@@ -351,7 +351,7 @@ async fn compare(
         }
     }
     Ok(Some(ItemResult::skipped(format!(
-        "{kind} {name:?} exists and differs from the backup; it changed so often meanwhile that it was left as it is"
+        "{kind} {name:?} exists and differs from the backup; it changed so often meanwhile that it was left unchanged"
     ))))
 }
 
@@ -376,7 +376,7 @@ fn unread(kind: &str, name: &str, error: &CallError, refused: Option<&CallError>
 /// The message about an object that differs and is left unchanged.
 pub(super) fn differs(kind: &str, name: &str) -> String {
     format!(
-        "{kind} {name:?} exists and differs from the backup; it was left as it is (existingResourcePolicy: update changes what the \
+        "{kind} {name:?} exists and differs from the backup; it was left unchanged (existingResourcePolicy: update changes what the \
          API server lets it change)"
     )
 }

@@ -6,6 +6,7 @@
 mod dry_run;
 mod failures;
 mod held;
+mod removal;
 mod server_warnings;
 
 use std::{
@@ -46,6 +47,7 @@ use dry_run::{DryRun, Place};
 use failures::{Failures, MAX_GRACE, Retry, classify};
 pub(super) use held::held;
 use held::what_holds;
+pub(super) use removal::MetadataPages;
 use server_warnings::ServerWarnings;
 
 /// Number of deletions that may time out before no further ones are waited for.
@@ -84,7 +86,7 @@ impl Pace {
 }
 
 /// A page of a list. Items stay undecoded, so that a malformed one does not fail the page.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 pub(super) struct Page {
     #[serde(default)]
     pub(super) metadata: ListMeta,

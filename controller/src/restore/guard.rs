@@ -43,7 +43,7 @@ const OURS: [&str; 4] = [
 
 /// Further exact names: everything else that `deploy/` installs, the profiles, the credentials of
 /// stores, and the password of the repositories of volume data.
-const ALSO_OURS: [&str; 20] = [
+const ALSO_OURS: [&str; 23] = [
     "backup-alerts",
     "backup-break-glass",
     "backup-cluster-viewer",
@@ -52,6 +52,8 @@ const ALSO_OURS: [&str; 20] = [
     "backup-guard-ends",
     "backup-mover",
     "backup-operator",
+    "backup-owner",
+    "backup-owners",
     "backup-percona-pg-ends",
     "backup-percona-ps-ends",
     "backup-percona-psmdb-ends",
@@ -62,6 +64,7 @@ const ALSO_OURS: [&str; 20] = [
     "backup-reader",
     "backup-restorer",
     "backup-viewer",
+    "backup-volume-data",
     "cloud-credentials",
     PASSWORD_SECRET,
 ];

@@ -50,7 +50,7 @@ fn refused(reason: String) -> WorkerError {
 
 /// Whether the stored metadata belongs to another backup. A backup that was synchronised from
 /// another cluster has another uid here, but the same start time.
-fn is_another(backup: &Backup, stored: &Backup) -> bool {
+pub(crate) fn is_another(backup: &Backup, stored: &Backup) -> bool {
     backup.uid() != stored.uid()
         && start_second(backup)
             .zip(start_second(stored))

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use backup_core::text::listed;
+use backup_core::{
+    left_items::{LeftItems, LeftOutItems},
+    text::{listed, shortened},
+};
 
 use super::about::About;
 
@@ -10,6 +13,10 @@ use super::about::About;
 const MAX_GROUPS: usize = 64;
 /// Maximum number of names per group; further items are counted.
 const MAX_NAMES: usize = 8;
+/// Maximum number of groups in the annotation of the Restore.
+const MAX_ANNOTATED_GROUPS: usize = 16;
+/// Maximum length of a reason in the annotation (characters).
+const MAX_REASON_CHARS: usize = 200;
 
 #[derive(Debug, Default)]
 pub(super) struct LeftOut {
@@ -53,6 +60,22 @@ impl LeftOut {
         }
         sentences
     }
+
+    /// Sets the counts of items for the annotation of the Restore.
+    pub(super) fn count_in(&self, left: &mut LeftItems) {
+        left.left_out = self
+            .groups
+            .iter()
+            .take(MAX_ANNOTATED_GROUPS)
+            .map(|((kind, why), group)| LeftOutItems {
+                kind: kind.clone(),
+                count: group.count,
+                reason: shortened(why, MAX_REASON_CHARS),
+            })
+            .collect();
+        let further = self.groups.values().skip(MAX_ANNOTATED_GROUPS);
+        left.left_out_otherwise = self.others + further.map(|group| group.count).sum::<usize>();
+    }
 }
 
 #[cfg(test)]
@@ -88,5 +111,37 @@ mod tests {
             left_out.add(volume, &format!("reason {number}"));
         }
         assert_eq!(left_out.sentences().len(), MAX_GROUPS + 1);
+        let mut left = LeftItems::default();
+        left_out.count_in(&mut left);
+        assert_eq!(left.left_out.len(), MAX_ANNOTATED_GROUPS);
+        assert_eq!(
+            left.left_out.iter().map(|one| one.count).sum::<usize>() + left.left_out_otherwise,
+            220
+        );
+        assert!(!left.differs());
+    }
+
+    #[test]
+    fn items_that_are_left_out_are_counted_by_reason_for_the_restore() {
+        let mut left_out = LeftOut::default();
+        for (kind, name, why) in [
+            ("Job", "import", "the job had completed"),
+            ("Job", "report", "the job had completed"),
+            ("Pod", "import-x", "the pod had ended"),
+        ] {
+            let about = About {
+                api_version: "v1",
+                kind,
+                namespace: Some("shop"),
+                name,
+            };
+            left_out.add(about, why);
+        }
+        let mut left = LeftItems::default();
+        left_out.count_in(&mut left);
+        assert_eq!(
+            left.left_out_lines(),
+            ["2 Job: the job had completed", "1 Pod: the pod had ended"]
+        );
     }
 }

@@ -1,67 +1,34 @@
-//! Implements the `Lifecycle` of `job` for Restores; the patches are in `patches`, and `files` has
-//! the cleanup.
+//! Implements the `Lifecycle` of `job` for Restores; the patches are in `patches`, the work is in
+//! `runner`, and `leftovers` has the cleanup.
 
-use std::sync::Arc;
+use std::fmt::Write as _;
 
 use backup_core::{
-    api::{GoDuration, Restore, RestorePhase},
+    api::{Restore, RestorePhase},
     event_reason::EventReason,
-    labels,
-    operation::RestoreOperation,
     phase::{Phase as _, Stage},
-    resources::RestoreOrder,
     text::counted,
 };
-use backup_plugins::Host;
-use backup_store::{
-    AwaitingRestore, Claimant, Limits, Location, PendingRestore, Scope, StoreError,
-};
+use backup_store::{Claimant, Location, Scope, StoreError};
 use jiff::Timestamp;
 
 use super::{
-    ItemMemory, observe, operations,
-    patches::{self, Summary},
+    Restores,
+    kind::Summary,
+    observe, operations, patches,
     report::Report,
     validate::{self, Facts},
 };
 use crate::{
-    hooks::exec::Executor,
     job::{
         JobContext,
-        kind::{JobKind, Kind},
-        lifecycle::{
-            CompletedWork, Failure, InterruptedWork, JobPreparation, JobWork, Lifecycle, Work,
-            WorkError, WorkResult,
-        },
-        pending_end::PendingEnd,
-        worker::{Worker, WorkerError},
+        kind::JobKind as _,
+        lifecycle::{Failure, JobPreparation, Lifecycle},
+        pending_end::{CompletedWork, PendingEnd},
+        worker::{InterruptedWork, Worker, WorkerError},
     },
     metrics::{Metrics, Outcome, stored::StoredRestores},
-    snapshot_locations::SnapshotLocations,
 };
-
-pub(crate) struct Restores {
-    /// Runs the commands of hooks.
-    pub(crate) executor: Arc<dyn Executor>,
-    pub(crate) plugins: Host,
-    pub(crate) snapshot_locations: SnapshotLocations,
-    /// Unique name of this installation, from its cluster and namespace.
-    pub(crate) installation: String,
-    pub(crate) default_item_operation_timeout: GoDuration,
-    /// Types whose objects start work of other operators, as `plural.group`.
-    pub(crate) guarded: Vec<String>,
-    /// Maximum number of concurrent restores.
-    pub(crate) slots: usize,
-    pub(crate) order: RestoreOrder,
-    /// Whether the version of items is chosen by the preferences of users and the cluster.
-    pub(crate) api_group_versions: bool,
-    pub(crate) limits: Limits,
-    pub(crate) memory: ItemMemory,
-    /// The ConfigMap with modifiers for restores that name none.
-    pub(crate) default_modifier: Option<String>,
-    /// Whether this controller runs our data mover.
-    pub(crate) has_mover: bool,
-}
 
 impl Restores {
     /// Reads everything that a restore depends on.
@@ -84,82 +51,6 @@ impl Restores {
             uid,
             installation: self.installation.clone(),
         }
-    }
-}
-
-impl JobKind for Restores {
-    type Object = Restore;
-    type Facts = Facts;
-    type Contents = PendingRestore;
-    type Summary = Summary;
-
-    const KIND: Kind = Kind::Restore;
-    /// The second is set by a Velero server; it stays until the files of the restore are deleted.
-    const FINALIZERS: &'static [&'static str] = &[
-        labels::RESTORE_WORK_FINALIZER,
-        "restores.velero.io/external-resources-finalizer",
-    ];
-}
-
-impl JobWork for Restores {
-    async fn work(
-        worker: &mut Worker<Self>,
-        work: Work<'_, Self>,
-    ) -> Result<WorkResult<Self>, WorkError> {
-        Box::pin(worker.restore(work)).await
-    }
-
-    /// Retried until the store accepts it: the results are in memory only, and a second run would
-    /// find all objects existing.
-    async fn await_operations(
-        worker: &mut Worker<Self>,
-        _: &Restore,
-        restored: WorkResult<Self>,
-    ) -> Result<(), WorkError> {
-        loop {
-            worker.cancellation.check()?;
-            let recorded = patches::recorded(&restored.summary);
-            let error = match restored
-                .contents
-                .await_operations(&restored.files, recorded)
-                .await
-            {
-                Ok(()) => return Ok(()),
-                Err(StoreError::Exists { .. }) => return Err(WorkerError::Conflict.into()),
-                Err(error) => error,
-            };
-            let reason = format!("what the restore has started could not be stored: {error}");
-            let delay = worker.report_blocked(&reason, error.is_transient()).await;
-            worker.cancellation.sleep(delay).await?;
-        }
-    }
-
-    async fn upload(contents: PendingRestore) -> Result<PendingRestore, StoreError> {
-        Ok(contents)
-    }
-
-    async fn discard(_: PendingRestore) {}
-
-    async fn discard_upload(_: PendingRestore) {}
-
-    async fn complete(
-        worker: &mut Worker<Self>,
-        restore: &Restore,
-        location: &Location,
-        awaiting: AwaitingRestore,
-        operations: &[RestoreOperation],
-    ) -> Result<CompletedWork<Self>, WorkError> {
-        let opened = location
-            .open_restore(&worker.name, &worker.kind.claimant(restore))
-            .await;
-        let upload = opened.map_err(WorkError::Store)?;
-        let (files, summary) =
-            operations::completed(restore, awaiting, operations).map_err(WorkError::Store)?;
-        Ok(CompletedWork {
-            upload,
-            files,
-            summary,
-        })
     }
 }
 
@@ -191,7 +82,7 @@ impl Lifecycle for Restores {
                 if matches!(stage, Stage::WaitingForOperations { .. }) {
                     let reason = format!(
                         "backup {name:?} is not there, so where the operations of this restore are recorded is not known; \
-                         it goes on once the backup is there again"
+                         it continues once the backup exists again"
                     );
                     return Err(WorkerError::Blocked {
                         reason,
@@ -203,13 +94,9 @@ impl Lifecycle for Restores {
                 ));
             }
         }
-        let location = facts
-            .backup
-            .as_ref()
-            .and_then(|backup| backup.spec.storage_location.clone());
         Ok(JobPreparation {
+            location: facts.location_name().to_owned(),
             facts,
-            location: location.unwrap_or_default(),
             findings,
         })
     }
@@ -220,11 +107,18 @@ impl Lifecycle for Restores {
             .as_ref()
             .map(kube::ResourceExt::name_any)
             .unwrap_or_default();
-        worker.ctx.cluster.events.normal(
-            restore,
-            EventReason::Started,
-            &format!("restoring from backup {backup}"),
-        );
+        let mut note = format!("restoring from backup {backup}");
+        if let Some(copy) = facts.copy_location() {
+            let _ = write!(
+                note,
+                ": from its copy in location {copy}, as its own location cannot be read"
+            );
+        }
+        worker
+            .ctx
+            .cluster
+            .events
+            .normal(restore, EventReason::Started, &note);
     }
 
     /// Stores a log with the reason if the location accepts it. A restore that is past its items

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use super::{
     apply::{self, ItemResult, MAX_ATTEMPTS, Outcome, Policy, Target},
     calls::{Calls, held},
+    scratch::Scratch,
 };
 use crate::job::cancellation::StopReason;
 
@@ -86,6 +87,45 @@ impl Namespaces {
         contents: &Contents,
         policy: Policy<'_>,
     ) -> Result<Option<ItemResult>, StopReason> {
+        self.once(name, async {
+            let body = match self.stored.get(name).map(|item| contents.object(item)) {
+                Some(Ok(body)) => transform::rewritten(&body, "namespaces", None, policy.rules),
+                Some(Err(error)) => return Ok(not_created(name, &error.to_string())),
+                None => blank_namespace(name, policy.rules),
+            };
+            let compared = self.selected.contains(name) && name != policy.own;
+            create(calls, &body, name, policy, compared).await
+        })
+        .await
+    }
+
+    /// The same for a scratch namespace of a drill.
+    pub(super) async fn ensure_scratch(
+        &self,
+        calls: &Calls,
+        name: &str,
+        contents: &Contents,
+        scratch: &Scratch<'_>,
+    ) -> Result<Option<ItemResult>, StopReason> {
+        self.once(name, async {
+            let stored = self.stored.get(name).map(|item| contents.object(item));
+            let labels = match stored {
+                Some(Ok(stored)) => json::labels(&stored),
+                Some(Err(error)) => return Ok(not_created(name, &error.to_string())),
+                None => BTreeMap::new(),
+            };
+            scratch.ensure(calls, name, &labels).await
+        })
+        .await
+    }
+
+    /// Tries a namespace once, while others wait. Returns the outcome, or `None` if it was tried
+    /// before.
+    async fn once(
+        &self,
+        name: &str,
+        made: impl Future<Output = Result<ItemResult, StopReason>>,
+    ) -> Result<Option<ItemResult>, StopReason> {
         if self.tried.lock().contains_key(name) {
             return Ok(None);
         }
@@ -94,16 +134,7 @@ impl Namespaces {
         if self.tried.lock().contains_key(name) {
             return Ok(None);
         }
-        let body = match self.stored.get(name).map(|item| contents.object(item)) {
-            Some(Ok(body)) => transform::rewritten(&body, "namespaces", None, policy.rules),
-            Some(Err(error)) => {
-                self.tried.lock().insert(name.to_owned(), Outcome::Failed);
-                return Ok(Some(not_created(name, &error.to_string())));
-            }
-            None => blank_namespace(name, policy.rules),
-        };
-        let compared = self.selected.contains(name) && name != policy.own;
-        let applied = create(calls, &body, name, policy, compared).await?;
+        let applied = made.await?;
         self.tried.lock().insert(name.to_owned(), applied.outcome);
         Ok(Some(applied))
     }
@@ -153,7 +184,7 @@ async fn create(
     }
     Ok(not_created(
         name,
-        "it was there each time, and gone or another when it was looked at",
+        "it was there each time, and gone or another one when it was read",
     ))
 }
 

@@ -8,7 +8,8 @@ use backup_client::{
     retry,
 };
 use backup_core::{
-    api::{Backup, Restore, common::LocalReference},
+    api::{Backup, BackupStorageLocation, Restore, RestorePhase, common::LocalReference},
+    labels::{READ_FROM_ANNOTATION, annotation},
     names::is_object_name,
     resources::VersionPriorities,
 };
@@ -26,7 +27,7 @@ use super::validate::{self, DefaultModifier, Facts};
 use crate::{
     config_maps,
     job::{JobContext, worker::WorkerError},
-    location::LocationError,
+    location::{LocationError, is_available},
 };
 
 const READ_BUDGET: Duration = Duration::from_secs(10);
@@ -77,17 +78,7 @@ pub(crate) async fn facts(
         }
         (None, None) => None,
     };
-    let location = match backup
-        .as_ref()
-        .and_then(|b| b.spec.storage_location.as_deref())
-    {
-        None => None,
-        Some(name) => match ctx.locations.get(name).await {
-            Ok(location) => Some(location),
-            Err(LocationError::NotFound { .. }) => None,
-            Err(error) => return Err(error.into()),
-        },
-    };
+    let location = location(ctx, restore, backup.as_ref()).await?;
     let modifier = config_maps::data(&ctx.cluster, restore.spec.resource_modifier.as_ref())
         .await
         .map_err(|error| unread("the ConfigMap of spec.resourceModifier", &error))?;
@@ -124,6 +115,48 @@ pub(crate) async fn facts(
         action_configs,
         version_priorities: None,
     })
+}
+
+/// The location that the backup is read from. A restore that has begun stays with its location;
+/// another takes the backup's own, or where that cannot be read, that of the first copy that can.
+async fn location(
+    ctx: &JobContext,
+    restore: &Restore,
+    backup: Option<&Backup>,
+) -> Result<Option<BackupStorageLocation>, WorkerError> {
+    let is_new = restore.phase() == RestorePhase::New;
+    if let Some(chosen) = annotation(restore, READ_FROM_ANNOTATION).filter(|_| !is_new) {
+        return find_location(ctx, chosen).await;
+    }
+    let Some(backup) = backup else {
+        return Ok(None);
+    };
+    let own = match backup.spec.storage_location.as_deref() {
+        Some(name) => find_location(ctx, name).await?,
+        None => None,
+    };
+    if !is_new || validate::is_readable(backup, own.as_ref()) {
+        return Ok(own);
+    }
+    for copy in backup.complete_copies() {
+        let location = find_location(ctx, &copy.location).await?;
+        let readable = location.filter(is_available);
+        if readable.is_some() {
+            return Ok(readable);
+        }
+    }
+    Ok(own)
+}
+
+async fn find_location(
+    ctx: &JobContext,
+    name: &str,
+) -> Result<Option<BackupStorageLocation>, WorkerError> {
+    match ctx.locations.get(name).await {
+        Ok(location) => Ok(Some(location)),
+        Err(LocationError::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Whether the definitions of Backups or of their locations were deleted. Reads the definitions,

@@ -1,35 +1,24 @@
 //! Operations that actions on the items of a restore have started.
 
-use std::time::Duration;
-
-use backup_actions::restore::{DownloadApi, MOVED_NAME};
-use backup_client::errors::plain;
+use backup_actions::restore::MOVED_NAME;
 use backup_core::{
-    api::{Restore, RestorePhase},
+    api::Restore,
     operation::{
         OperationPhase, OperationStatus, ResourceIdentifier, RestoreOperation, RestoreOperationSpec,
     },
     time::whole_seconds,
     volume_info::{VolumeInfo, VolumeResult},
 };
-use backup_runtime::Cluster;
-use backup_store::{AwaitingRestore, FoundJob, JobFiles, Location, Scope, StoreError};
+use backup_store::{AwaitingRestore, JobFiles, Scope, StoreError};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
 use super::{
-    Restores, files,
-    patches::{self, Counts, Summary},
+    kind::Summary,
+    patches::{self, Counts},
     work::StartedOperation,
 };
-use crate::job::{
-    action_journal,
-    operations::{call, records},
-    worker::Worker,
-};
-
-/// Timeout for cancelling all operations of a restore.
-const CANCEL_BUDGET: Duration = Duration::from_mins(1);
+use crate::job::operations::records;
 
 pub(super) fn begun(
     restore: &Restore,
@@ -139,92 +128,6 @@ pub(super) fn give_up_data(volumes: &mut [VolumeInfo]) {
         entry.result = Some(VolumeResult::Failed);
         entry.skipped_reason =
             Some("the restore ended before it had come from the repository".to_owned());
-    }
-}
-
-/// Cancels the known operations of a restore that is abandoned. Best effort, at most
-/// `CANCEL_BUDGET`.
-pub(super) async fn cancel(worker: &Worker<Restores>, restore: &Restore) {
-    if restore.phase() == RestorePhase::New {
-        return;
-    }
-    cancel_downloads(worker, restore).await;
-    let store = match files::location(worker, restore).await {
-        Ok(Some(store)) => store,
-        Ok(None) => return,
-        Err(error) => {
-            tracing::warn!(
-                restore = worker.name,
-                ?error,
-                "the operations of a restore are not known"
-            );
-            return;
-        }
-    };
-    let cancelled = async {
-        let operations = known(restore, &store).await;
-        call::cancel_all(&worker.ctx.polling.registry, &operations, restore).await;
-    };
-    if tokio::time::timeout(CANCEL_BUDGET, cancelled)
-        .await
-        .is_err()
-    {
-        tracing::warn!(
-            restore = worker.name,
-            "not all operations could be cancelled"
-        );
-    }
-}
-
-/// Cancels the downloads of volume data, which are in no journal. Best effort, at most
-/// `CANCEL_BUDGET`.
-async fn cancel_downloads(worker: &Worker<Restores>, restore: &Restore) {
-    if !worker.kind.has_mover {
-        return;
-    }
-    let Cluster {
-        client,
-        namespace,
-        leadership,
-        ..
-    } = &worker.ctx.cluster;
-    let downloads = DownloadApi::new(client, namespace, leadership);
-    let uid = restore.uid().unwrap_or_default();
-    let cancelled = tokio::time::timeout(CANCEL_BUDGET, downloads.cancel_all(&uid)).await;
-    let error = match cancelled {
-        Ok(Ok(())) => return,
-        Ok(Err(error)) => plain(&error),
-        Err(_) => format!("no answer within {CANCEL_BUDGET:?}"),
-    };
-    tracing::warn!(
-        restore = worker.name,
-        error,
-        "not all downloads of volume data could be cancelled"
-    );
-}
-
-/// The known operations: from the journal while items are restored, later from the stored files.
-async fn known(restore: &Restore, store: &Location) -> Vec<RestoreOperation> {
-    let name = restore.name_any();
-    let uid = restore.uid().unwrap_or_default();
-    match store.find_job::<Restore>(&name, &uid).await {
-        Ok(FoundJob::Awaiting(waiting)) => {
-            records::decode(&waiting.files().item_operations).unwrap_or_default()
-        }
-        Ok(FoundJob::Nothing) => {
-            if restore.phase() != RestorePhase::InProgress {
-                return Vec::new();
-            }
-            let notes = store
-                .journal::<Restore>(&name, &uid, action_journal::slim)
-                .await
-                .map(|(_, notes)| notes);
-            begun(
-                restore,
-                action_journal::started(&notes.unwrap_or_default()).unwrap_or_default(),
-            )
-        }
-        Ok(_) | Err(_) => Vec::new(),
     }
 }
 

@@ -10,7 +10,8 @@ use backup_core::{
         restore::RestoreProgress,
     },
     labels::{
-        BLOCKED_ANNOTATION, LEFT_ITEMS_ANNOTATION, MISSING_DATA_ANNOTATION, STORED_SCOPE_ANNOTATION,
+        BLOCKED_ANNOTATION, LEFT_ITEMS_ANNOTATION, MISSING_DATA_ANNOTATION, NOTIFIED_ANNOTATION,
+        READ_FROM_ANNOTATION, STORED_SCOPE_ANNOTATION,
     },
     left_items::LeftItems,
     operation::{Counts as Operations, RestoreOperation},
@@ -27,18 +28,10 @@ use serde_json::{Value, json};
 
 use super::{
     Restores,
+    kind::Summary,
     validate::{self, Facts},
 };
 use crate::job::{finalizers, operations::records, patches::Patches};
-
-/// Results of a restore that are not in its files.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Summary {
-    pub progress: RestoreProgress,
-    /// `None` if no pod had a hook, or if they are published already.
-    pub hooks: Option<HookStatus>,
-    pub left: LeftItems,
-}
 
 /// Counts of a restore whose items are done.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -99,7 +92,9 @@ impl Patches for Restores {
             .item_operation_timeout
             .filter(|timeout| !timeout.is_zero())
             .or(Some(self.default_item_operation_timeout));
-        begin(restore, &spec, Timestamp::now())
+        let mut patch = begin(restore, &spec, Timestamp::now())?;
+        patch["metadata"]["annotations"][READ_FROM_ANNOTATION] = json!(facts.copy_location());
+        Some(patch)
     }
 
     fn refused_patch(&self, restore: &Restore, _: &Facts, findings: &[String]) -> Option<Value> {
@@ -163,7 +158,11 @@ pub(crate) fn begin(restore: &Restore, spec: &RestoreSpec, at: Timestamp) -> Opt
     Some(json!({
         "metadata": {
             "finalizers": finalizers::with::<Restores>(restore),
-            "annotations": {STORED_SCOPE_ANNOTATION: stored_scope::annotation(spec)},
+            "annotations": {
+                STORED_SCOPE_ANNOTATION: stored_scope::annotation(spec),
+                // Deliveries in a manifest are those of another Restore.
+                NOTIFIED_ANNOTATION: null,
+            },
         },
         "spec": {
             "backupName": spec.backup_name,
@@ -497,6 +496,8 @@ mod tests {
         };
         let patch = begin(&restore, &spec, Timestamp::UNIX_EPOCH).unwrap();
         assert_eq!(patch["metadata"]["finalizers"], json!(Restores::FINALIZERS));
+        let annotations = patch["metadata"]["annotations"].as_object().unwrap();
+        assert_eq!(annotations[NOTIFIED_ANNOTATION], Value::Null);
         assert_eq!(
             (&patch["spec"]["backupName"], &patch["status"]["phase"]),
             (&json!("b"), &json!("InProgress"))

@@ -125,8 +125,8 @@ impl Planner {
             return Err(refused(findings.join("; ")));
         };
         restore.spec = validate::prepared(&restore, backup);
+        let (_, store) = ctx.locations.open(facts.location_name()).await?;
         let location = backup.spec.storage_location.clone().unwrap_or_default();
-        let (_, store) = ctx.locations.open(&location).await?;
         let contents = read_contents(&store, backup, kind.limits).await?;
         let claimed = Footprint::of_restore(&restore.spec, Some(&backup.spec));
         if let Some(why) =
@@ -156,6 +156,7 @@ impl Planner {
         let ignored = configuration.actions.ignored.clone();
         let restoring = Restoring {
             restore: &restore,
+            backup,
             contents: &contents,
             claimed: &claimed,
             guarded: &kind.guarded,

@@ -14,12 +14,17 @@ use parking_lot::Mutex;
 use super::{
     about::About,
     apply::{ItemResult, Outcome},
+    kind::Summary,
     left_out::LeftOut,
-    patches::Summary,
     volume_outcomes::{NamedVolume, VolumeOutcomes},
 };
 use crate::job::{report, worker::WorkerError};
 use backup_plugins::log_line::{Level, LogLine};
+
+/// Maximum number of removed objects in the list of resources; the others are counted.
+const MAX_LISTED_REMOVALS: usize = 10_000;
+/// The word for a removed object in the list of resources.
+const REMOVED: &str = "removed";
 
 /// Shared by everything that works on one restore.
 #[derive(Debug)]
@@ -104,7 +109,7 @@ impl Report {
             ""
         };
         let message = format!(
-            "the restore was cancelled by a user: {items_restored} of at least {total_items} items were looked at{earlier}; \
+            "the restore was cancelled by a user: {items_restored} of at least {total_items} items were handled{earlier}; \
              what is restored stays"
         );
         self.error(Scope::Velero, message);
@@ -124,7 +129,7 @@ impl Report {
             ""
         };
         let message = format!(
-            "its claim was released by force{}: {items_restored} of at least {total_items} items were looked at{earlier}; nothing \
+            "its claim was released by force{}: {items_restored} of at least {total_items} items were handled{earlier}; nothing \
              more was written, and what was written stays",
             backup_lock::ledger::by(by)
         );
@@ -151,6 +156,7 @@ impl Report {
         let scope = about.namespace.map_or(Scope::Cluster, Scope::Namespace);
         self.with(|inner| {
             inner.done += 1;
+            inner.left.failed += usize::from(applied.outcome == Outcome::Failed);
             let suffix = applied.outcome.as_str();
             inner.list.add(
                 about.api_version,
@@ -177,7 +183,8 @@ impl Report {
         });
     }
 
-    /// Records an item that was left out on purpose; log and plan say why.
+    /// Records an item that was left out on purpose; log, plan and the annotation of the Restore
+    /// say why.
     pub(crate) fn left_out(&self, about: About<'_>, why: &str) {
         self.with(|inner| {
             inner.volume_outcomes.left_out(about);
@@ -185,6 +192,42 @@ impl Report {
         });
         self.list(about, ItemResult::quiet(Outcome::Skipped));
         self.info(&format!("left out {} {:?}: {why}", about.kind, about.name));
+    }
+
+    /// Records an object that was removed because the backup does not have it, or in a plan would
+    /// be. The first ones are in the list; the log has all.
+    pub(crate) fn removed(&self, about: About<'_>) {
+        let scope = about.namespace.map_or(Scope::Cluster, Scope::Namespace);
+        let fields = [
+            ("kind", about.kind),
+            ("namespace", about.namespace.unwrap_or_default()),
+            ("name", about.name),
+        ];
+        self.with(|inner| {
+            inner.left.removed += 1;
+            if inner.left.removed <= MAX_LISTED_REMOVALS {
+                inner.list.add(
+                    about.api_version,
+                    about.kind,
+                    about.namespace,
+                    about.name,
+                    Some(REMOVED),
+                );
+            }
+            inner
+                .report
+                .item(Level::Info, scope, REMOVED.to_owned(), &fields);
+        });
+    }
+
+    /// Number of claims whose data comes from a repository, once the sources of volumes are set.
+    pub(crate) fn moved_volumes(&self) -> usize {
+        self.with(|inner| {
+            let volumes = inner.volumes.iter();
+            volumes
+                .filter(|volume| volume.snapshot_data_moved == Some(true))
+                .count()
+        })
     }
 
     /// Messages about items that were left out on purpose.
@@ -222,7 +265,11 @@ impl Report {
     }
 
     pub(crate) fn summary(&self) -> Summary {
-        let (hooks, left) = self.with(|inner| (inner.hooks.clone(), inner.left.clone()));
+        let (hooks, left) = self.with(|inner| {
+            let mut left = inner.left.clone();
+            inner.left_out.count_in(&mut left);
+            (inner.hooks.clone(), left)
+        });
         let hooks = Some(hooks).filter(|hooks| hooks.hooks_attempted > 0);
         Summary {
             progress: self.progress(),
@@ -257,5 +304,37 @@ impl Report {
             volume_info: inner.volumes,
             ..JobFiles::new(log)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn removed_objects_are_all_counted_and_the_first_ones_listed() {
+        let report = Report::new().unwrap();
+        for number in 0..MAX_LISTED_REMOVALS + 2 {
+            report.removed(About {
+                api_version: "v1",
+                kind: "ConfigMap",
+                namespace: Some("shop"),
+                name: &format!("extra-{number}"),
+            });
+        }
+        assert_eq!(report.summary().left.removed, MAX_LISTED_REMOVALS + 2);
+        assert_eq!(report.progress().items_restored, 0, "they are no items");
+        assert_eq!(report.into_files().resource_list.len(), MAX_LISTED_REMOVALS);
+    }
+
+    #[test]
+    fn claims_whose_data_comes_from_a_repository_are_counted() {
+        let report = Report::new().unwrap();
+        let moved = VolumeInfo {
+            snapshot_data_moved: Some(true),
+            ..VolumeInfo::default()
+        };
+        report.volumes(vec![moved, VolumeInfo::default()]);
+        assert_eq!(report.moved_volumes(), 1);
     }
 }

@@ -12,10 +12,14 @@ use std::{
 use backup_actions::restore::{self, RestoreActionOutput, RestoreItemAction, existing};
 use backup_core::{
     api::{Backup, Restore},
+    operation::RestoreOperation,
     validate::Finding,
 };
 use backup_runtime::{Cluster, retry};
-use backup_store::{Contents, FileOwner, Limits, Location, SavedVolumes, Scope, StoreError};
+use backup_store::{
+    AwaitingRestore, Contents, FileOwner, Limits, Location, PendingRestore, SavedVolumes, Scope,
+    StoreError,
+};
 use kube::ResourceExt as _;
 
 use super::{
@@ -35,11 +39,12 @@ use crate::job::{
     cancellation::StopReason,
     journal::JobJournal,
     kind::JobKind as _,
-    lifecycle::{self, InterruptedWork, WorkError, WorkResult},
+    lifecycle::{self, JobWork, WorkError, WorkResult},
     log_upload::{Subject, upload_log},
     operations::records,
+    pending_end::CompletedWork,
     waits::{WaitLog, Waits},
-    worker::{Worker, WorkerError},
+    worker::{InterruptedWork, Worker, WorkerError},
 };
 use backup_plugins::{Host, PluginLog, catalog::Kind};
 
@@ -47,8 +52,70 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// Timeout of one write of the progress, with retries; the next one follows soon.
 const PROGRESS_BUDGET: Duration = Duration::from_secs(2);
 
+impl JobWork for Restores {
+    async fn work(
+        worker: &mut Worker<Self>,
+        work: lifecycle::Work<'_, Self>,
+    ) -> Result<WorkResult<Self>, WorkError> {
+        Box::pin(worker.restore(work)).await
+    }
+
+    /// Retried until the store accepts it: the results are in memory only, and a second run would
+    /// find all objects existing.
+    async fn await_operations(
+        worker: &mut Worker<Self>,
+        _: &Restore,
+        restored: WorkResult<Self>,
+    ) -> Result<(), WorkError> {
+        loop {
+            worker.cancellation.check()?;
+            let recorded = patches::recorded(&restored.summary);
+            let error = match restored
+                .contents
+                .await_operations(&restored.files, recorded)
+                .await
+            {
+                Ok(()) => return Ok(()),
+                Err(StoreError::Exists { .. }) => return Err(WorkerError::Conflict.into()),
+                Err(error) => error,
+            };
+            let reason = format!("what the restore has started could not be stored: {error}");
+            let delay = worker.report_blocked(&reason, error.is_transient()).await;
+            worker.cancellation.sleep(delay).await?;
+        }
+    }
+
+    async fn upload(contents: PendingRestore) -> Result<PendingRestore, StoreError> {
+        Ok(contents)
+    }
+
+    async fn discard(_: PendingRestore) {}
+
+    async fn discard_upload(_: PendingRestore) {}
+
+    async fn complete(
+        worker: &mut Worker<Self>,
+        restore: &Restore,
+        location: &Location,
+        awaiting: AwaitingRestore,
+        operations: &[RestoreOperation],
+    ) -> Result<CompletedWork<Self>, WorkError> {
+        let opened = location
+            .open_restore(&worker.name, &worker.kind.claimant(restore))
+            .await;
+        let upload = opened.map_err(WorkError::Store)?;
+        let (files, summary) =
+            operations::completed(restore, awaiting, operations).map_err(WorkError::Store)?;
+        Ok(CompletedWork {
+            upload,
+            files,
+            summary,
+        })
+    }
+}
+
 impl Worker<Restores> {
-    pub(super) async fn restore(
+    async fn restore(
         &mut self,
         job: lifecycle::Work<'_, Restores>,
     ) -> Result<WorkResult<Restores>, WorkError> {
@@ -96,6 +163,11 @@ impl Worker<Restores> {
             self.name,
             store.url()
         ));
+        if let Some(copy) = job.facts.copy_location() {
+            report.info(&format!(
+                "this is its copy in location {copy}, as its own location cannot be read; data outside of its files is not there"
+            ));
+        }
         for ignored in configuration
             .actions
             .ignored
@@ -148,6 +220,7 @@ impl Worker<Restores> {
         );
         let restoring = Restoring {
             restore,
+            backup,
             contents: &contents,
             claimed,
             guarded: &kind.guarded,
@@ -198,7 +271,7 @@ impl Worker<Restores> {
         if restore.phase().has_failed_so_far() && report.counts().1 == 0 {
             report.error(
                 Scope::Velero,
-                "a first run ended with errors, and a restart lost which; all items were looked at again and none failed"
+                "a first run ended with errors, and a restart lost which; all items were checked again and none failed"
                     .to_owned(),
             );
         }

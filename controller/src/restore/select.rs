@@ -41,7 +41,7 @@ struct NamedObject {
     /// As written in the spec.
     text: String,
     namespace: Option<String>,
-    /// None: neither the cluster nor the backup has such a type.
+    /// `None`: neither the cluster nor the backup has such a type.
     group_resource: Option<String>,
     name: String,
 }
@@ -214,6 +214,30 @@ impl Selection {
     /// Whether no item of this type is restored.
     pub(super) fn keeps_type(&self, group_resource: &str) -> bool {
         guard::keeps_type(group_resource) || self.guarded.iter().any(|name| name == group_resource)
+    }
+
+    /// Whether namespaced objects of this type are selected.
+    pub(super) fn takes_type(&self, group_resource: &str) -> bool {
+        !self.keeps_type(group_resource) && self.takes(group_resource)[0]
+    }
+
+    /// Whether an object of a selected type in the cluster would be selected if the backup had it.
+    /// `source` is its namespace in the backup; `labels` is called only if needed.
+    pub(super) fn takes_object(
+        &self,
+        group_resource: &str,
+        source: &str,
+        name: &str,
+        labels: impl FnOnce() -> BTreeMap<String, String>,
+    ) -> bool {
+        if !self.objects.is_empty() && !self.names(group_resource, Some(source), name) {
+            return false;
+        }
+        match self.filters.rule(group_resource, Some(source)) {
+            PolicyRule::None => self.labels.selects(labels),
+            PolicyRule::Unlisted => false,
+            PolicyRule::Filter(filter) => filter.selects(name, labels),
+        }
     }
 
     fn filtered(

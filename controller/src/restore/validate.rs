@@ -9,9 +9,11 @@ use backup_actions::restore::{
 };
 use backup_core::{
     api::{Backup, BackupPhase, BackupStorageLocation, LocationPhase, Restore, RestoreSpec},
+    labels::{self, FILES_MISSING_ANNOTATION, annotation},
     resource_policy::{self, FilterPolicies},
     resources::{self, VersionPriorities},
     selection::IncludesExcludes,
+    stored_scope,
     validate::{self, Finding},
 };
 use backup_lock::Footprint;
@@ -23,6 +25,7 @@ use crate::config_maps;
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) backup: Option<Backup>,
+    /// The location that the backup is read from: its own, or that of a copy.
     pub(crate) location: Option<BackupStorageLocation>,
     /// The data of the ConfigMap with the resource modifiers that the Restore names, if there is
     /// one.
@@ -41,11 +44,31 @@ pub(crate) struct Facts {
 #[derive(Debug)]
 pub(crate) struct DefaultModifier {
     pub(crate) name: String,
-    /// None: there is no such ConfigMap.
+    /// `None`: there is no such ConfigMap.
     pub(crate) data: Option<BTreeMap<String, String>>,
 }
 
 impl Facts {
+    /// Name of the location with the files of backup and restore; empty if it is not known.
+    pub(super) fn location_name(&self) -> &str {
+        let read = self
+            .location
+            .as_ref()
+            .and_then(|location| location.metadata.name.as_deref());
+        read.unwrap_or_else(|| self.own_location())
+    }
+
+    /// The location of the copy that is read instead of the backup's own files.
+    pub(super) fn copy_location(&self) -> Option<&str> {
+        Some(self.location_name()).filter(|name| *name != self.own_location())
+    }
+
+    fn own_location(&self) -> &str {
+        let backup = self.backup.as_ref();
+        let own = backup.and_then(|backup| backup.spec.storage_location.as_deref());
+        own.unwrap_or_default()
+    }
+
     /// The versions that users prefer, if the layout of the backup has folders of versions (Velero
     /// `pkg/restore/restore.go`, `execute`, v1.18).
     pub(super) fn versions(&self) -> Option<&VersionPriorities> {
@@ -61,6 +84,12 @@ impl Facts {
             .iter()
             .flat_map(|priorities| &priorities.ignored)
     }
+}
+
+/// Whether the files of a backup can be read from its own location, as far as is known.
+pub(super) fn is_readable(backup: &Backup, own: Option<&BackupStorageLocation>) -> bool {
+    let is_usable = own.is_some_and(|own| own.status.phase != Some(LocationPhase::Unavailable));
+    is_usable && annotation(backup, FILES_MISSING_ANNOTATION).is_none()
 }
 
 /// Start time and name of a Completed backup of this schedule: the newest is restored. `None` for
@@ -103,6 +132,7 @@ pub(super) fn findings(spec: &RestoreSpec, facts: &Facts) -> Vec<Finding> {
         return found;
     };
     found.extend(backup_finding(field, backup));
+    found.extend(prune_finding(spec, backup));
     found.extend(location_finding(field, backup, facts.location.as_ref()));
     found
 }
@@ -128,13 +158,41 @@ fn backup_finding(field: &str, backup: &Backup) -> Option<Finding> {
     })
 }
 
+/// Only what the backup was asked for, and holds completely, tells which objects it does not have.
+/// It does not record what a resource policy left out: in the namespace of the backup itself, such
+/// objects are older than the backup and kept for that reason.
+fn prune_finding(spec: &RestoreSpec, backup: &Backup) -> Option<Finding> {
+    if spec.prune != Some(true) {
+        return None;
+    }
+    let name = backup.metadata.name.as_deref().unwrap_or_default();
+    let is_elsewhere = !spec.namespace_mapping.is_empty()
+        || labels::annotation(backup, labels::IMPORTED_ANNOTATION).is_some();
+    let why = if backup.phase() == BackupPhase::PartiallyFailed {
+        format!(
+            "backup {name:?} is PartiallyFailed: objects that it lacks because of an error would be removed; restore from a Completed \
+             backup, or without this field"
+        )
+    } else if is_elsewhere && stored_scope::scope(backup).resource_policy.is_some() {
+        format!(
+            "backup {name:?} has a resource policy, and which objects that left out is not recorded: they would be removed from mapped \
+             namespaces, and with a backup of another cluster; restore without this field"
+        )
+    } else {
+        return None;
+    };
+    Some(Finding::new("spec.prune", why))
+}
+
 fn location_finding(
     field: &str,
     backup: &Backup,
     location: Option<&BackupStorageLocation>,
 ) -> Option<Finding> {
     let name = backup.metadata.name.as_deref().unwrap_or_default();
-    let at = backup.spec.storage_location.as_deref().unwrap_or_default();
+    let at = location.and_then(|location| location.metadata.name.as_deref());
+    let at = at.or(backup.spec.storage_location.as_deref());
+    let at = at.unwrap_or_default();
     let Some(location) = location else {
         return Some(Finding::new(
             field,

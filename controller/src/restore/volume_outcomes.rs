@@ -20,6 +20,9 @@ const IN_REPOSITORY: &str = "it is in a repository of files, which only Velero's
 /// The same, to be followed by a remedy.
 const SAVED_IN_REPOSITORY: &str =
     "Velero has saved it in a repository of files, which only its node agents read";
+/// Why data of a snapshot is not restored into a claim that exists, and what to do.
+const ONLY_MOVED: &str = "its data is in a snapshot, and only data that was moved into the bucket is restored into claims \
+     that exist: delete the claim and restore it again, or restore it into another namespace (namespaceMapping)";
 const USE_VELERO: &str = "restore it with a Velero server that uses this bucket";
 
 /// Outcome of an object that has a volume.
@@ -71,6 +74,18 @@ pub(crate) struct VolumeOutcomes {
     failed: BTreeMap<String, String>,
 }
 
+/// What becomes of the data of a claim that exists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ExistingData {
+    /// The claim keeps the data that it has.
+    #[default]
+    Kept,
+    /// The Restore wants the data of the backup in the claim's volume, and nothing brings it there.
+    NotRestorable,
+    /// A DataDownload restores the data of the backup into the claim's volume.
+    Restored,
+}
+
 /// A claim of the backup whose data should be restored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlannedClaim<'a> {
@@ -82,6 +97,7 @@ pub(crate) struct PlannedClaim<'a> {
     /// The volume of the backup.
     pub(crate) volume: &'a str,
     pub(crate) data: &'a DataSource,
+    pub(crate) existing: ExistingData,
 }
 
 /// Outcome of the data of one volume.
@@ -206,6 +222,7 @@ impl VolumeOutcomes {
             name,
             volume,
             data,
+            ..
         } = claim;
         let named = self.named.get(&(namespace.to_owned(), name.to_owned()));
         if data.restores_volume() && named == Some(&NamedVolume::Absent) {
@@ -264,8 +281,18 @@ impl VolumeOutcomes {
             name,
             volume,
             data,
+            existing,
             ..
         } = claim;
+        if let (ExistingData::Restored, DataSource::Moved(moved)) = (existing, data) {
+            return moving_in_place(name, moved);
+        }
+        if existing == ExistingData::NotRestorable
+            && let Some(why) = not_restorable(data)
+        {
+            let text = format!("{}: {why}", keeps_its_data(name));
+            return missing(Level::Error, text, why);
+        }
         let named = self.named.get(&(namespace.to_owned(), name.to_owned()));
         match (data, named) {
             (DataSource::Kept, Some(NamedVolume::Another(other))) => missing(
@@ -346,7 +373,7 @@ impl VolumeOutcomes {
                 )
             }
         };
-        let missing = why.and_then(|why| VolumeInfo::not_restored_of_pod(namespace, volume, &why));
+        let missing = why.and_then(|why| volume.not_restored(namespace, &why));
         Some(DataOutcome { message, missing })
     }
 }
@@ -369,7 +396,7 @@ fn is_told(told: &[VolumeInfo], claim: PlannedClaim<'_>) -> bool {
 }
 
 /// The message about a created claim whose data is in our repository. If the data is requested, the
-/// entry of the claim tells what is missing.
+/// entry of the claim says what is missing.
 fn moving(claim: PlannedClaim<'_>, moved: &MovedData, is_requested: bool) -> DataMessage {
     let PlannedClaim { source, name, .. } = claim;
     if !is_requested {
@@ -388,6 +415,32 @@ fn moving(claim: PlannedClaim<'_>, moved: &MovedData, is_requested: bool) -> Dat
         )),
         Some(why) => {
             let text = format!("claim {name:?} comes back with a part of its data: {why}");
+            (Some((Level::Warning, text)), None)
+        }
+    }
+}
+
+/// Why saved data cannot be restored into a claim that exists.
+fn not_restorable(data: &DataSource) -> Option<&'static str> {
+    match data {
+        DataSource::NativeSnapshot | DataSource::CsiSnapshot => Some(ONLY_MOVED),
+        DataSource::Repository => Some(IN_REPOSITORY),
+        DataSource::Lost(why) => Some(*why),
+        DataSource::Kept | DataSource::Moved(_) | DataSource::Unsaved(_) => None,
+    }
+}
+
+/// The message about a claim that exists and gets its data from our repository. How that ends is the
+/// outcome of the operation.
+fn moving_in_place(claim: &str, moved: &MovedData) -> DataMessage {
+    match &moved.incomplete {
+        None => info(format!(
+            "claim {claim:?} was there already; the data of the backup is restored into its volume"
+        )),
+        Some(why) => {
+            let text = format!(
+                "claim {claim:?} was there already; a part of its data is restored into its volume: {why}"
+            );
             (Some((Level::Warning, text)), None)
         }
     }

@@ -15,6 +15,7 @@ use backup_core::{
     api::{Backup, Restore},
     names,
     snapshot::VolumeSnapshot,
+    volume_info::NativeSnapshotInfo,
 };
 use backup_plugins::{
     PluginLog,
@@ -32,7 +33,7 @@ use crate::{
         cancellation::{NotSent, StopReason},
         worker::WorkerError,
     },
-    snapshot_locations::{SnapshotLocationError, SnapshotLocations},
+    volumes::snapshot_locations::{SnapshotLocationError, SnapshotLocations},
 };
 
 mod journal;
@@ -273,7 +274,8 @@ impl Snapshots {
 
     /// Records the source of a created volume, and the namespace of its claim in the cluster.
     fn record(&self, created: &Object, namespace: Option<&str>, snapshot: &VolumeSnapshot) {
-        self.restored.native(created, namespace, snapshot.info());
+        self.restored
+            .native(created, namespace, NativeSnapshotInfo::of(snapshot));
     }
 
     /// Updates a claim whose volume was renamed.
@@ -303,7 +305,10 @@ impl Snapshots {
         collection: &str,
         name: &str,
     ) -> Result<Option<Object>, VolumeError> {
-        let found = match calls.until_gone(collection, name, volume::is_going).await {
+        let found = match calls
+            .until_gone(collection, name, existing::is_volume_going)
+            .await
+        {
             Ok(found) => found,
             Err(error) => {
                 let why = error.unless_stopped()?;

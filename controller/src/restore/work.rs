@@ -23,6 +23,7 @@ use super::{
     about::About,
     apply::{ItemResult, Outcome, Policy},
     calls::Calls,
+    drill::Isolation,
     hooks::{HookContext, HookPlanner, HookRunner},
     item_memory::ItemMemory,
     names,
@@ -58,6 +59,7 @@ mod links;
 mod namespaces;
 mod plugin_turns;
 mod provisioned;
+mod prune;
 mod related_items;
 mod served_types;
 mod status;
@@ -76,10 +78,6 @@ const MAX_OPEN_ITEMS: usize = 64;
 /// `MAX_OPEN_ITEMS` items are noted, earlier ones wait for the write with their ends, or are being
 /// created.
 const MAX_CONCURRENT_JOURNALED_ITEMS: usize = 3 * MAX_OPEN_ITEMS;
-
-/// Time that a running action or command has to answer when work has to stop, so that its outcome
-/// is known.
-pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Capacity of the channel of pods to the hook runner, which receives them at once.
 const POD_CHANNEL_CAPACITY: usize = 16;
 
@@ -118,6 +116,7 @@ pub(super) struct BackupMover<'a> {
 /// every step borrows it.
 pub(super) struct Restoring<'a> {
     pub(super) restore: &'a Restore,
+    pub(super) backup: &'a Backup,
     pub(super) contents: &'a Contents,
     /// The footprint of the claim: nothing is written into other namespaces.
     pub(super) claimed: &'a Footprint,
@@ -163,8 +162,9 @@ pub(super) fn rules(restore: &Restore, backup: &Backup) -> RestoreRules {
 }
 
 impl Restoring<'_> {
-    /// Restores all selected items and runs the hooks of their pods, until done or cancelled by a
-    /// user. Returns the operations that actions have started. Running it again is idempotent.
+    /// Restores all selected items, runs the hooks of their pods, and then removes what the backup
+    /// does not have if the spec says so, until done or cancelled by a user. Returns the operations
+    /// that actions have started. Running it again is idempotent.
     pub(super) async fn run(mut self) -> Result<Vec<StartedOperation>, RestoreError> {
         let (pods, restored) = mpsc::channel(POD_CHANNEL_CAPACITY);
         let label = self.rules.restore_label.clone();
@@ -209,7 +209,9 @@ impl Restoring<'_> {
             .settle(|lines| self.report.said(lines))
             .await;
         self.report_volumes();
-        done.map(|()| self.actions.started.into_inner())
+        done?;
+        self.prune().await?;
+        Ok(self.actions.started.into_inner())
     }
 
     async fn everything(&mut self, hooks: HookPlanner<'_>) -> Result<(), RestoreError> {
@@ -348,6 +350,9 @@ impl Restoring<'_> {
     ) -> ItemRestorer<'p> {
         let rules = Arc::new(self.rules.clone());
         let mut built_in = restore::built_in(&rules);
+        if !self.runs_hooks() {
+            built_in.retain(|action| action.name() != restore::INIT_HOOKS);
+        }
         built_in.extend(self.actions.configured.iter().cloned());
         if !self.contents.items(SNAPSHOTS).is_empty() {
             built_in.extend(restore::csi_actions(
@@ -393,6 +398,16 @@ impl Restoring<'_> {
             .collect()
     }
 
+    /// Whether hooks run in restored pods.
+    fn runs_hooks(&self) -> bool {
+        self.drill().is_none_or(|drill| drill.settings().hooks)
+    }
+
+    /// The rules for items if the restore is a drill.
+    fn drill(&self) -> Option<Isolation<'_>> {
+        Isolation::of(self.restore)
+    }
+
     fn policy(&self) -> Policy<'_> {
         Policy {
             rules: &self.rules,
@@ -425,7 +440,9 @@ impl Restoring<'_> {
             counted(batch.items.len(), "item"),
             batch.group_resource
         ));
-        restorer.report_version(&batch.group_resource);
+        restorer
+            .versions
+            .report_version(&batch.group_resource, self.report);
         let kind = ResourceKind {
             group_resource: &batch.group_resource,
             resource,

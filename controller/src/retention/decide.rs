@@ -1,9 +1,11 @@
-//! Decides whether a backup has expired, and what to do then. Pure.
+//! Decides when the backups of a location are looked at, and what to do about one that has expired.
+//! Pure.
 
 use std::time::Duration;
 
-use backup_core::api::{
-    Backup, BackupPhase, DeleteBackupRequest, DeleteBackupRequestPhase as Phase, GoDuration,
+use backup_core::{
+    api::{DeleteBackupRequest, DeleteBackupRequestPhase as Phase},
+    retention::{RetentionFacts, RetentionLoad, RetentionVerdict},
 };
 use backup_runtime::queue::Action;
 use jiff::{SignedDuration, Timestamp};
@@ -11,50 +13,56 @@ use jiff::{SignedDuration, Timestamp};
 /// Maximum time between checks of an expiration: the clock may have been wrong.
 const MAX_WAIT: Duration = Duration::from_hours(24);
 
+/// The expiration of a backup that has ended, as the watch has shown it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Expiry {
-    /// Not deleted in its current state: it has no expiration, has not ended, or is being deleted.
-    Never,
-    /// It expires after this time.
-    In(Duration),
-    Expired,
+pub(super) struct WatchedExpiry {
+    pub(super) at: Timestamp,
+    /// Whether a pass has seen that it has expired, and the backup stayed.
+    pub(super) was_checked: bool,
 }
 
-impl Expiry {
-    /// The action until then; `None` if it has expired.
-    pub(super) fn wait(self) -> Option<Action> {
-        match self {
-            Self::Never => Some(Action::AwaitChange),
-            Self::In(left) => Some(Action::RequeueAfter(left.min(MAX_WAIT))),
-            Self::Expired => None,
-        }
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Look at the backups of the location now.
+    Pass,
+    Wait(Action),
+}
+
+/// A pass is made when a backup expires, at a user's request, and at each `period` while expired
+/// backups stay.
+pub(super) fn next(
+    expiries: impl Iterator<Item = WatchedExpiry>,
+    is_requested: bool,
+    last_pass: Option<Timestamp>,
+    now: Timestamp,
+    period: Duration,
+) -> Next {
+    if is_requested {
+        return Next::Pass;
+    }
+    let since = last_pass.map_or(period, |last| between(last, now));
+    let until_next_pass = period.saturating_sub(since);
+    let mut wait: Option<Duration> = None;
+    for expiry in expiries {
+        let left = if expiry.at > now {
+            between(now, expiry.at).min(MAX_WAIT)
+        } else if expiry.was_checked {
+            until_next_pass
+        } else {
+            Duration::ZERO
+        };
+        wait = Some(wait.map_or(left, |wait| wait.min(left)));
+    }
+    match wait {
+        None => Next::Wait(Action::AwaitChange),
+        Some(Duration::ZERO) => Next::Pass,
+        Some(left) => Next::Wait(Action::RequeueAfter(left)),
     }
 }
 
-/// A Backup that is `Deleting` counts as ended, as the request to delete it may have failed. An
-/// unknown phase does not.
-pub(super) fn expiry(backup: &Backup, now: Timestamp) -> Expiry {
-    let Some(expiration) = backup.status.expiration.as_ref() else {
-        return Expiry::Never;
-    };
-    if backup.metadata.deletion_timestamp.is_some() || !backup.phase().is_terminal() {
-        return Expiry::Never;
-    }
-    // The expiration is one that an earlier version derived from the `ttl` for which it refused the
-    // backup.
-    let is_invalid = backup
-        .spec
-        .ttl
-        .is_some_and(|ttl| ttl < GoDuration::default());
-    if is_invalid && backup.phase() == BackupPhase::FailedValidation {
-        return Expiry::Never;
-    }
-    let left = expiration.0.duration_since(now);
-    if left <= SignedDuration::ZERO {
-        Expiry::Expired
-    } else {
-        Expiry::In(Duration::try_from(left).unwrap_or_default())
-    }
+/// The time from one moment to a later one; zero if it is not later.
+fn between(from: Timestamp, to: Timestamp) -> Duration {
+    Duration::try_from(to.duration_since(from)).unwrap_or_default()
 }
 
 /// Why an expired backup cannot be deleted now: the values of Velero's label.
@@ -81,8 +89,10 @@ impl Failure {
     }
 }
 
+/// An expired backup.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Facts {
+pub(super) struct Case {
+    pub(super) verdict: RetentionVerdict,
     pub(super) failure: Option<Failure>,
     /// Requests to delete this very backup.
     pub(super) requests: Vec<DeleteBackupRequest>,
@@ -91,9 +101,11 @@ pub(super) struct Facts {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Plan {
+pub(super) enum Step {
     /// Its deletion was requested already, or was refused recently.
     Nothing,
+    /// It is kept beyond its time.
+    Keep,
     Label(Failure),
     Request,
     /// Request it again: this earlier request of ours failed.
@@ -101,191 +113,64 @@ pub(super) enum Plan {
 }
 
 /// One request at a time. A failed one is repeated after `period`.
-pub(super) fn decide(facts: &Facts, now: Timestamp, period: Duration) -> Plan {
-    if facts.requests.iter().any(is_open) {
-        return Plan::Nothing;
+///
+/// Whether a backup is the last good one depends on the state of locations, so that comes last.
+pub(super) fn decide(case: &Case, now: Timestamp, period: Duration) -> Step {
+    if case.requests.iter().any(is_open) {
+        return Step::Nothing;
     }
-    if let Some(failure) = facts.failure {
-        return Plan::Label(failure);
+    if case.verdict.is_kept_by_schedule() {
+        return Step::Keep;
     }
-    let ours = facts
+    if let Some(failure) = case.failure {
+        return Step::Label(failure);
+    }
+    if case.verdict.is_last_good {
+        return Step::Keep;
+    }
+    let ours = case
         .requests
         .iter()
-        .find(|request| request.metadata.name.as_ref() == Some(&facts.own_request));
+        .find(|request| request.metadata.name.as_ref() == Some(&case.own_request));
     let Some(ours) = ours else {
-        return Plan::Request;
+        return Step::Request;
     };
     let created = ours.metadata.creation_timestamp.as_ref().map(|time| time.0);
     let age = created.map_or(SignedDuration::MAX, |created| now.duration_since(created));
     if SignedDuration::try_from(period).is_ok_and(|period| age >= period) {
-        Plan::Renew(Box::new(ours.clone()))
+        Step::Renew(Box::new(ours.clone()))
     } else {
-        Plan::Nothing
+        Step::Nothing
     }
 }
 
 /// Whether a request is not answered yet.
-fn is_open(request: &DeleteBackupRequest) -> bool {
+pub(super) fn is_open(request: &DeleteBackupRequest) -> bool {
     !matches!(
         request.status.phase,
         Some(Phase::Processed | Phase::Unknown(_))
     )
 }
 
-#[cfg(test)]
-mod tests {
-    use backup_core::api::{BackupSpec, delete_backup_request::DeleteBackupRequestSpec};
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
-    use super::*;
-
-    fn now() -> Timestamp {
-        "2026-01-01T12:00:00Z".parse().unwrap()
-    }
-
-    fn ago(seconds: i64) -> Time {
-        Time(
-            now()
-                .checked_sub(SignedDuration::from_secs(seconds))
-                .unwrap(),
-        )
-    }
-
-    #[test]
-    fn only_what_has_ended_and_expired_is_deleted() {
-        let left = |seconds| Expiry::In(Duration::from_secs(seconds));
-        for (phase, expired, deleted, expected) in [
-            ("Completed", Some(1), false, Expiry::Expired),
-            ("Completed", Some(0), false, Expiry::Expired),
-            ("Completed", Some(-7), false, left(7)),
-            ("Completed", None, false, Expiry::Never),
-            ("Completed", Some(1), true, Expiry::Never),
-            ("PartiallyFailed", Some(1), false, Expiry::Expired),
-            ("Failed", Some(1), false, Expiry::Expired),
-            ("FailedValidation", Some(1), false, Expiry::Expired),
-            // A deletion that failed.
-            ("Deleting", Some(1), false, Expiry::Expired),
-            ("New", Some(1), false, Expiry::Never),
-            ("Queued", Some(1), false, Expiry::Never),
-            ("ReadyToStart", Some(1), false, Expiry::Never),
-            ("InProgress", Some(1), false, Expiry::Never),
-            ("WaitingForPluginOperations", Some(1), false, Expiry::Never),
-            (
-                "WaitingForPluginOperationsPartiallyFailed",
-                Some(1),
-                false,
-                Expiry::Never,
-            ),
-            ("Finalizing", Some(1), false, Expiry::Never),
-            ("FinalizingPartiallyFailed", Some(1), false, Expiry::Never),
-            ("Tomorrow", Some(1), false, Expiry::Never),
-        ] {
-            let mut backup = Backup::new("b", BackupSpec::default());
-            backup.status.phase = Some(phase.into());
-            backup.status.expiration = expired.map(ago);
-            backup.metadata.deletion_timestamp = deleted.then(|| ago(0));
-            assert_eq!(
-                expiry(&backup, now()),
-                expected,
-                "{phase} {expired:?} {deleted}"
-            );
-        }
-        assert_eq!(
-            BackupPhase::KNOWN.len(),
-            13,
-            "a phase that is not in the table"
-        );
-    }
-
-    #[test]
-    fn nothing_that_failed_validation_expires_by_a_negative_ttl() {
-        for (ttl, expected) in [("-1h", Expiry::Never), ("1h", Expiry::Expired)] {
-            let mut backup = Backup::new("b", BackupSpec::default());
-            backup.spec.ttl = Some(ttl.parse().unwrap());
-            backup.status.phase = Some(BackupPhase::FailedValidation);
-            backup.status.expiration = Some(ago(3600));
-            assert_eq!(expiry(&backup, now()), expected, "{ttl}");
-        }
-    }
-
-    #[test]
-    fn there_is_one_request_at_a_time_and_one_that_failed_is_made_again_later() {
-        let request = |name: &str, phase: Option<&str>, age: i64| {
-            let mut request = DeleteBackupRequest::new(name, DeleteBackupRequestSpec::default());
-            request.status.phase = phase.map(Phase::from);
-            request.metadata.creation_timestamp = Some(ago(age));
-            request
-        };
-        let ours = "expired-b";
-        let processed = Some("Processed");
-        for (requests, failure, expected) in [
-            (vec![], None, "Request"),
-            (vec![], Some(Failure::ReadOnly), "Label"),
-            (vec![request("b-x", None, 9999)], None, "Nothing"),
-            (
-                vec![request("b-x", None, 9999)],
-                Some(Failure::ReadOnly),
-                "Nothing",
-            ),
-            (vec![request("b-x", Some("New"), 1)], None, "Nothing"),
-            (
-                vec![request(ours, Some("InProgress"), 9999)],
-                None,
-                "Nothing",
-            ),
-            // A failed request of another client.
-            (vec![request("b-x", processed, 1)], None, "Request"),
-            (vec![request(ours, processed, 3599)], None, "Nothing"),
-            (vec![request(ours, processed, 3600)], None, "Renew"),
-            (
-                vec![request(ours, processed, 3600)],
-                Some(Failure::Unavailable),
-                "Label",
-            ),
-            (
-                vec![request(ours, processed, 3600), request("b-x", None, 1)],
-                None,
-                "Nothing",
-            ),
-        ] {
-            let facts = Facts {
-                failure,
-                requests,
-                own_request: ours.to_owned(),
-            };
-            let plan = format!("{:?}", decide(&facts, now(), Duration::from_hours(1)));
-            assert!(plan.starts_with(expected), "{facts:?}: {plan}");
-        }
-    }
-
-    #[test]
-    fn what_expires_later_is_looked_at_then() {
-        let left = Duration::from_secs(7);
-        assert_eq!(Expiry::In(left).wait(), Some(Action::RequeueAfter(left)));
-        let year = Duration::from_hours(365 * 24);
-        assert_eq!(
-            Expiry::In(year).wait(),
-            Some(Action::RequeueAfter(MAX_WAIT))
-        );
-        assert_eq!(Expiry::Never.wait(), Some(Action::AwaitChange));
-        assert_eq!(Expiry::Expired.wait(), None);
-    }
-
-    /// The values are part of the API: users select backups by Velero's label.
-    #[test]
-    fn the_label_has_the_values_that_velero_gives_it() {
-        let all = [
-            Failure::NotFound,
-            Failure::CannotGet,
-            Failure::ReadOnly,
-            Failure::Unavailable,
-        ];
-        let values = [
-            "BSLNotFound",
-            "BSLCannotGet",
-            "BSLReadOnly",
-            "BSLUnavailable",
-        ];
-        assert_eq!(all.map(Failure::as_str), values);
+/// The backups of a location, without those that are being deleted, and the part that is removed.
+/// Requests that are repeated were counted when they were first made.
+pub(super) fn load(
+    staying: &[&RetentionFacts],
+    steps: &[(&RetentionFacts, Step)],
+) -> RetentionLoad {
+    let held = staying.iter().filter(|facts| facts.is_stored());
+    let due = steps
+        .iter()
+        .filter(|(facts, step)| *step == Step::Request && facts.is_stored());
+    RetentionLoad {
+        held: held.map(|facts| facts.began).collect(),
+        due: due.map(|(facts, _)| facts.began).collect(),
+        removals: steps
+            .iter()
+            .filter(|(_, step)| *step == Step::Request)
+            .count() as u64,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,15 +1,23 @@
 //! Compares a bucket with the cluster.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use backup_core::{
-    api::{Backup, BackupPhase},
-    labels::{FILES_MISSING_ANNOTATION, SYNC_PENDING_ANNOTATION},
+    api::{Backup, BackupPhase, backup::CopyPhase},
+    brake::{Brake, BrakeDecision},
+    labels::{FILES_MISSING_ANNOTATION, KEEP_ANNOTATION, SYNC_PENDING_ANNOTATION},
     names,
 };
 use backup_runtime::{Cluster, list};
 use jiff::Timestamp;
 use kube::{ResourceExt as _, api::DynamicObject};
+use serde_json::Value;
+
+/// More than one, and more than half: a user has to agree.
+const BRAKE: Brake = Brake {
+    free: 1,
+    percent: 50,
+};
 
 /// The fields of a Backup that are compared with a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,7 +25,7 @@ pub(super) struct ClusterBackup {
     /// Its BackupStorageLocation; empty if it has none yet.
     pub(super) location: String,
     pub(super) stored: bool,
-    /// Time at which it may be deleted.
+    /// Time at which it may be deleted; `None` if the rules of its schedule may keep it longer.
     pub(super) expiration: Option<Timestamp>,
     /// Whether its deletion was requested.
     pub(super) deleting: bool,
@@ -25,6 +33,8 @@ pub(super) struct ClusterBackup {
     pub(super) pending: bool,
     /// Whether it is marked as having no files.
     pub(super) marked: bool,
+    /// Locations of its copies, and whether each is complete.
+    pub(super) copies: BTreeMap<String, bool>,
 }
 
 /// By name.
@@ -46,16 +56,29 @@ impl ClusterBackup {
             stored: is_stored(&phase),
             expiration: status["expiration"]
                 .as_str()
+                .filter(|_| !backup.annotations().contains_key(KEEP_ANNOTATION))
                 .and_then(|text| text.parse().ok()),
             deleting: backup.metadata.deletion_timestamp.is_some(),
             pending: backup.annotations().contains_key(SYNC_PENDING_ANNOTATION),
             marked: backup.annotations().contains_key(FILES_MISSING_ANNOTATION),
+            copies: copies(spec, status),
         }
     }
 
     fn has_expired(&self, now: Timestamp) -> bool {
         self.expiration.is_some_and(|expiration| expiration <= now)
     }
+}
+
+/// The copies that the spec names, and those that the status knows.
+fn copies(spec: &Value, status: &Value) -> BTreeMap<String, bool> {
+    let lists = [&spec["copies"], &status["copies"]];
+    let all = lists.into_iter().filter_map(Value::as_array).flatten();
+    all.filter_map(|copy| {
+        let is_complete = copy["phase"].as_str().map(CopyPhase::from) == Some(CopyPhase::Completed);
+        Some((copy["location"].as_str()?.to_owned(), is_complete))
+    })
+    .collect()
 }
 
 /// All Backups, in any phase, from a fresh list.
@@ -76,7 +99,8 @@ pub(super) fn is_stored(phase: &BackupPhase) -> bool {
 pub(super) struct Comparison<'a> {
     /// In the bucket, and no Backup of that name is in the cluster.
     pub(super) missing: Vec<&'a str>,
-    /// In the bucket, but the Backup of that name belongs to the location that is named second.
+    /// In the bucket, but the Backup of that name belongs to the location that is named second, and
+    /// has no copy here.
     pub(super) conflicts: Vec<(&'a str, &'a str)>,
     /// Folders whose names no Backup can have.
     pub(super) foreign: Vec<&'a str>,
@@ -88,6 +112,9 @@ pub(super) struct Comparison<'a> {
     pub(super) pending: Vec<&'a str>,
     /// Backups of this location that are stored according to the cluster, and have a folder.
     pub(super) with_folder: Vec<(&'a str, &'a ClusterBackup)>,
+    /// Backups of other locations with a copy here that is complete according to the cluster, and
+    /// not in the bucket.
+    pub(super) lost_copies: Vec<&'a str>,
 }
 
 impl<'a> Comparison<'a> {
@@ -105,10 +132,12 @@ impl<'a> Comparison<'a> {
                 continue;
             };
             // A Backup without a location is not stored anywhere yet.
-            if backup.location != location && !backup.location.is_empty() {
+            if backup.location == location || backup.location.is_empty() {
+                compared
+                    .pending
+                    .extend(backup.pending.then_some(folder.as_str()));
+            } else if !backup.copies.contains_key(location) {
                 compared.conflicts.push((folder, &backup.location));
-            } else if backup.pending {
-                compared.pending.push(folder);
             }
         }
         for (name, backup) in cluster {
@@ -120,7 +149,12 @@ impl<'a> Comparison<'a> {
                     compared.with_folder.push((name, backup));
                 }
             }
+            let has_copy = backup.copies.get(location) == Some(&true);
+            if has_copy && backup.location != location && folders.binary_search(name).is_err() {
+                compared.lost_copies.push(name);
+            }
         }
+        compared.lost_copies.sort_unstable();
         compared.orphans.sort_unstable_by_key(|(name, _)| *name);
         compared
     }
@@ -140,18 +174,6 @@ impl<'a> Comparison<'a> {
         if gone == 0 {
             return None;
         }
-        if let Some(agreed) = agreed {
-            let more = usize::try_from(agreed).is_ok_and(|agreed| gone > agreed);
-            return more.then(|| {
-                format!("{gone} backups are gone from the bucket, more than the {agreed} that were agreed to")
-            });
-        }
-        if folders == 0 {
-            return Some(format!(
-                "the listing of the bucket is empty, and would take all {gone} stored backups out of the cluster; check bucket, \
-                 prefix and credentials"
-            ));
-        }
         let lost = self
             .orphans
             .iter()
@@ -162,12 +184,20 @@ impl<'a> Comparison<'a> {
             .iter()
             .filter(|known| !known.has_expired(now))
             .count();
-        (lost > 1 && lost * 2 > all).then(|| {
-            format!(
+        match BRAKE.decide(gone as u64, lost as u64, all as u64, agreed) {
+            BrakeDecision::BeyondConsent(agreed) => Some(format!(
+                "{gone} backups are gone from the bucket, more than the {agreed} that were agreed to"
+            )),
+            _ if folders == 0 && agreed.is_none() => Some(format!(
+                "the listing of the bucket is empty, and would take all {gone} stored backups out of the cluster; check bucket, \
+                 prefix and credentials"
+            )),
+            BrakeDecision::NeedsConsent => Some(format!(
                 "{lost} of {all} stored backups that have not expired are gone from the bucket at once; check bucket, prefix and \
                  credentials"
-            )
-        })
+            )),
+            BrakeDecision::Free => None,
+        }
     }
 }
 
@@ -181,8 +211,10 @@ mod tests {
     fn what_is_compared_is_read_from_good_objects_and_bad_ones() {
         let read = |object: Value| ClusterBackup::of(&serde_json::from_value(object).unwrap());
         let good = json!({ "metadata": { "name": "b", "annotations": { SYNC_PENDING_ANNOTATION: "" } },
-            "spec": { "storageLocation": "default", "ttl": "1h" },
-            "status": { "phase": "Completed", "expiration": "2026-01-01T00:00:00Z" } });
+            "spec": { "storageLocation": "default", "ttl": "1h",
+                "copies": [{ "location": "second" }, { "location": "third" }] },
+            "status": { "phase": "Completed", "expiration": "2026-01-01T00:00:00Z",
+                "copies": [{ "location": "second", "phase": "Completed" }] } });
         let expected = ClusterBackup {
             location: "default".to_owned(),
             stored: true,
@@ -190,11 +222,17 @@ mod tests {
             deleting: false,
             pending: true,
             marked: false,
+            copies: BTreeMap::from([("second".to_owned(), true), ("third".to_owned(), false)]),
         };
         assert_eq!(read(good), expected);
+        let kept = json!({ "metadata": { "name": "b", "annotations": { KEEP_ANNOTATION: "{}" } },
+            "spec": { "storageLocation": "default" },
+            "status": { "phase": "Completed", "expiration": "2026-01-01T00:00:00Z" } });
+        assert_eq!(read(kept).expiration, None);
         for bare in [
             json!({ "metadata": { "name": "b" } }),
-            json!({ "metadata": { "name": "b" }, "spec": { "storageLocation": 7 }, "status": { "phase": [] } }),
+            json!({ "metadata": { "name": "b" }, "spec": { "storageLocation": 7, "copies": 7 },
+                "status": { "phase": [], "copies": [{ "location": 7 }] } }),
         ] {
             assert_eq!(read(bare), ClusterBackup::default());
         }
@@ -228,13 +266,20 @@ mod tests {
             marked: true,
             ..known("here", true)
         };
+        let copied = |complete: bool| ClusterBackup {
+            copies: BTreeMap::from([("here".to_owned(), complete)]),
+            ..known("there", true)
+        };
         let cluster: ClusterBackups = [
             ("back", marked),
             ("both", known("here", true)),
+            ("copied", copied(true)),
+            ("copying", copied(false)),
             ("elsewhere", known("there", true)),
             ("gone", known("here", true)),
             ("gone-there", known("there", true)),
             ("leaves", leaves),
+            ("lost-copy", copied(true)),
             ("new", ClusterBackup::default()),
             ("pending", pending),
             ("runs", known("here", false)),
@@ -245,6 +290,7 @@ mod tests {
         let mut folders: Vec<String> = [
             "back",
             "both",
+            "copied",
             "elsewhere",
             "lost+found",
             "missing",
@@ -259,6 +305,7 @@ mod tests {
         assert_eq!(compared.missing, ["missing"]);
         assert_eq!(compared.foreign, ["UPPER", "lost+found"]);
         assert_eq!(compared.conflicts, [("elsewhere", "there")]);
+        assert_eq!(compared.lost_copies, ["lost-copy"]);
         assert_eq!(compared.pending, ["pending"]);
         let orphans: Vec<_> = compared.orphans.iter().map(|(name, _)| *name).collect();
         assert_eq!(

@@ -51,7 +51,7 @@ pub(super) fn content(object: &RawValue, backup: &Backup) -> Result<DynamicObjec
         .unwrap_or_default();
     if handle.is_empty() {
         return Err(format!(
-            "VolumeSnapshotContent {name} has no status.snapshotHandle, so what it stands for cannot be found"
+            "VolumeSnapshotContent {name} has no status.snapshotHandle, so its snapshot cannot be found"
         ));
     }
     let uid = stored

@@ -12,8 +12,8 @@ use backup_store::{
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    pass::{FolderOutcome, Pass},
-    skip_cache::Skip,
+    folder_outcome::{FolderOutcome, Skip},
+    pass::Pass,
 };
 use crate::{
     backup::Leftovers,
@@ -58,7 +58,7 @@ pub(super) async fn clean_up(
         let found = pass.store.find_job::<Backup>(name, uid).await?;
         let FoundJob::Committed(mut plan) = found else {
             return Ok(unfinished(
-                "it has changed while it was looked at; it is looked at again",
+                "it has changed while it was checked; it is checked again",
             ));
         };
         match publish(pass, &mut plan).await {
@@ -122,7 +122,7 @@ impl From<WorkerError> for ReconcileError {
             WorkerError::Stopped(reason) => Self::Postponed(reason.to_string()),
             WorkerError::Blocked { reason, .. } => Self::Postponed(reason),
             WorkerError::Conflict | WorkerError::Waiting => {
-                Self::Changed("it has changed meanwhile; it is looked at again".to_owned())
+                Self::Changed("it has changed meanwhile; it is checked again".to_owned())
             }
         }
     }
@@ -182,7 +182,7 @@ mod tests {
         let pending = writer.finish().await.unwrap();
         let _committed = pending.commit(&testing::no_files(), &end).await.unwrap();
         let said = Box::pin(cleaned(&store)).await;
-        assert!(said.contains("is written now"), "{said}");
+        assert_says!(said, "is written now");
         assert_eq!(
             store.read_metadata("b").await.unwrap().unwrap().phase(),
             BackupPhase::Completed
@@ -196,7 +196,7 @@ mod tests {
                 .unwrap(),
         );
         let said = Box::pin(cleaned(&store)).await;
-        assert!(said.contains("the mark of that goes after a day"), "{said}");
+        assert_says!(said, "the mark of that goes after a day");
         assert!(store.read_metadata("b").await.unwrap().is_none());
         assert_eq!(
             pending

@@ -13,26 +13,29 @@ use backup_client::{
 use backup_core::{
     api::{Backup, DeleteBackupRequest, DeleteBackupRequestPhase, Schedule},
     labels::{
-        BACKUP_UID, DATA_ELSEWHERE_ANNOTATION, IMPORTED_ANNOTATION, MISSING_DATA_ANNOTATION,
-        STORED_SCOPE_ANNOTATION, SYNC_PENDING_ANNOTATION,
+        BACKUP_UID, COPY_OF_ANNOTATION, DATA_ELSEWHERE_ANNOTATION, IMPORTED_ANNOTATION,
+        MISSING_DATA_ANNOTATION, STORED_SCOPE_ANNOTATION, SYNC_PENDING_ANNOTATION,
     },
     stored_scope,
     sync::Summary,
     volume_data::MissingData,
 };
 use backup_runtime::{delete, list, retry::WRITE_TIMEOUT};
-use backup_store::{IncompleteBackup, SavedVolumes, SideFile, StoreError, crash};
+use backup_store::{CopyNote, IncompleteBackup, SavedVolumes, SideFile, StoreError, crash};
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{Api, ResourceExt as _, api::PostParams};
 use tokio::sync::Semaphore;
 
 use super::{
+    copies,
+    folder_outcome::{FolderOutcome, Skip},
     incomplete_backup,
-    pass::{FolderOutcome, Pass},
+    pass::Pass,
     sanitize::{ImportTarget, sanitize},
     side_objects,
-    skip_cache::{LocationCache, Skip},
+    skip_cache::LocationCache,
 };
 use crate::error::ReconcileError;
 
@@ -71,7 +74,7 @@ pub(super) async fn import_all(
     let mut last = String::new();
     while let Some((folder, outcome)) = outcomes.next().await {
         if pass.stop.is_cancelled() {
-            let why = "the process is asked to end; the rest is looked at by the next one";
+            let why = "the process is asked to end; the next one compares the rest";
             return Err(ReconcileError::Postponed(why.to_owned()));
         }
         if !matches!(outcome, Ok(FolderOutcome::Failed(_))) {
@@ -114,7 +117,7 @@ pub(super) async fn import_all(
 
 fn broken_off(failures: usize, last: &str) -> ReconcileError {
     ReconcileError::Postponed(format!(
-        "it was broken off after {failures} failures, the rest is looked at in the next pass: {last}"
+        "it was broken off after {failures} failures, the rest is compared in the next pass: {last}"
     ))
 }
 
@@ -184,7 +187,7 @@ async fn import(
         Err(error) => return Ok(FolderOutcome::Failed(error.to_string())),
     };
     let now = Timestamp::now();
-    let (stored, lists) = match stored {
+    let (stored, lists, copy) = match stored {
         StoredBackup {
             backup,
             newer_metadata: Some(written),
@@ -200,9 +203,27 @@ async fn import(
                 reason,
             )));
         }
-        StoredBackup { backup, lists, .. } => (*backup, lists),
+        StoredBackup {
+            backup,
+            lists,
+            copy,
+            ..
+        } => (*backup, lists, copy),
     };
-    let gaps = match gaps(pass, &stored).await {
+    if let Some(copy) = &copy {
+        match Box::pin(copies::original_location(pass, name, copy)).await {
+            Ok(None) => {}
+            Ok(Some(location)) => {
+                let reason = format!("its original is in location {location}, which imports it");
+                return Ok(FolderOutcome::Skipped(Skip::transient(
+                    NoteKind::Copy,
+                    reason,
+                )));
+            }
+            Err(error) => return Ok(FolderOutcome::Failed(error.to_string())),
+        }
+    }
+    let gaps = match gaps(pass, &stored, copy.is_some()).await {
         Ok(gaps) => gaps,
         Err(error) => return Ok(FolderOutcome::Failed(error.to_string())),
     };
@@ -218,6 +239,13 @@ async fn import(
         Err(skip) => return Ok(FolderOutcome::Skipped(skip)),
     };
     backup.annotations_mut().extend(noted);
+    if let Some(copy) = copy {
+        // Each copy has a time of its own.
+        backup.status.expiration = copy.expiration.map(Time);
+        backup
+            .annotations_mut()
+            .insert(COPY_OF_ANNOTATION.to_owned(), copy.source);
+    }
     if !lists.is_empty() {
         // Removed when all side objects exist; a later pass creates what is missing.
         backup
@@ -274,10 +302,12 @@ impl Gaps {
     }
 }
 
-/// As recorded in the backup, if our controller has made it; otherwise from its lists of volumes.
-async fn gaps(pass: &Pass<'_>, stored: &Backup) -> Result<Gaps, StoreError> {
+/// As recorded in the backup, if our controller has made it; otherwise from its lists of volumes. Of
+/// a copy, all data outside of its files is elsewhere.
+async fn gaps(pass: &Pass<'_>, stored: &Backup, is_copy: bool) -> Result<Gaps, StoreError> {
     let noted = stored.annotations().get(MISSING_DATA_ANNOTATION);
-    if let Some(missing) = noted.and_then(|text| serde_json::from_str(text).ok()) {
+    let noted: Option<MissingData> = noted.and_then(|text| serde_json::from_str(text).ok());
+    if let Some(missing) = noted.clone().filter(|_| !is_copy) {
         return Ok(Gaps {
             missing,
             elsewhere: None,
@@ -288,8 +318,12 @@ async fn gaps(pass: &Pass<'_>, stored: &Backup) -> Result<Gaps, StoreError> {
             records,
             in_repository,
         }) => {
-            let missing = MissingData::counted(&records);
-            let elsewhere = MissingData::in_repository(&in_repository, missing.of);
+            let missing = noted.unwrap_or_else(|| MissingData::counted(&records));
+            let elsewhere = if is_copy {
+                MissingData::left_behind(&records, &in_repository)
+            } else {
+                MissingData::in_repository(&in_repository, missing.of)
+            };
             Ok(Gaps { missing, elsewhere })
         }
         // Unknown data counts as missing.
@@ -327,6 +361,8 @@ struct StoredBackup {
     lists: Vec<SideFile>,
     /// See [`backup_store::BackupFolder`].
     newer_metadata: Option<Timestamp>,
+    /// The note of a copy; `None` if it is an original.
+    copy: Option<CopyNote>,
 }
 
 /// The contents of a folder in the bucket.
@@ -381,11 +417,21 @@ async fn read(
         .clamp(1, MAX_METADATA_KIB);
     // Never closed, so this never fails.
     let _memory = memory.acquire_many(wanted).await;
-    match pass.store.read_metadata(name).await {
-        Ok(Some(stored)) => Ok(FolderContents::Stored(StoredBackup {
+    let found = async {
+        let stored = pass.store.read_metadata(name).await?;
+        let copy = if folder.is_copy {
+            pass.store.copy_note(name).await?
+        } else {
+            None
+        };
+        Ok::<_, StoreError>(stored.map(|stored| (stored, copy)))
+    };
+    match found.await {
+        Ok(Some((stored, copy))) => Ok(FolderContents::Stored(StoredBackup {
             backup: Box::new(stored),
             lists: folder.lists,
             newer_metadata: folder.newer_metadata,
+            copy,
         })),
         Ok(None) => Ok(FolderContents::Nothing),
         Err(error @ StoreError::Corrupt { .. }) => Ok(FolderContents::Skip(Skip::new(
@@ -494,8 +540,7 @@ mod tests {
             expected
         );
         let before = "2026-03-01T11:00:00Z".parse().unwrap();
-        backup.status.expiration =
-            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(before));
+        backup.status.expiration = Some(Time(before));
         assert!(
             !awaits_tarball(&backup, written.parse().unwrap(), now),
             "retention is to find it"
@@ -552,5 +597,78 @@ mod tests {
             "{deleted:?}"
         );
         assert_eq!(api.writes(), writes, "{deleted:?}");
+    }
+
+    #[tokio::test]
+    async fn a_copy_arrives_with_its_own_time_and_names_its_source() {
+        let [first, second] = [0, 1].map(|_| tempfile::tempdir().unwrap());
+        let open = |folder: &tempfile::TempDir| {
+            backup_store::Location::open(&testing::local_location(folder.path()), None, None)
+                .unwrap()
+        };
+        let source = open(&first);
+        let claimant = testing::claimant("u");
+        let writer = source.open_backup("b", &claimant).await.unwrap();
+        let pending = writer.finish().await.unwrap();
+        let mut end = testing::backup(backup_core::api::BackupPhase::Completed);
+        end.spec.storage_location = Some("first".to_owned());
+        end.status.expiration = Some(Time("2030-01-01T00:00:00Z".parse().unwrap()));
+        let plan = pending.commit(&testing::no_files(), &end).await;
+        plan.unwrap().publish().await.unwrap();
+        let store = open(&second);
+        let note = CopyNote {
+            uid: "u".to_owned(),
+            source: source.url(),
+            expiration: Some("2031-01-01T00:00:00Z".parse().unwrap()),
+        };
+        let copy = store.begin_copy(&source, "b", &claimant, &note).await;
+        let copy = copy.unwrap();
+        for file in copy.small_files() {
+            copy.copy_file(&file).await.unwrap();
+        }
+        copy.finish().await.unwrap();
+
+        let api = FakeApi::new();
+        let (cluster, deletions) = (testing::cluster(api.client()), RecentDeletions::default());
+        let ctx = crate::job::JobContext::fake(api.client());
+        let pass = Pass {
+            leftovers: &crate::backup::Backups::fake(&ctx).leftovers(&ctx),
+            cluster: &cluster,
+            locations: &testing::locations(&cluster),
+            deletions: &deletions,
+            incomplete_ttl: Duration::ZERO,
+            stop: &CancellationToken::new(),
+            location: &testing::local_location(second.path()),
+            store: &store,
+            began: Clock::Boot.now(),
+        };
+        let facts = Facts {
+            schedules: Some(HashMap::new()),
+            deletions: BTreeSet::new(),
+        };
+        let memory = Semaphore::new(1024);
+        // The original is imported where it can be.
+        let mut location = serde_json::to_value(testing::local_location(first.path())).unwrap();
+        location["metadata"]["name"] = serde_json::json!("first");
+        location["status"] = serde_json::json!({ "phase": "Available" });
+        api.put(&velero_path("BackupStorageLocation", "first"), location);
+        let outcome = import(&pass, &facts, &memory, "b").await.unwrap();
+        let FolderOutcome::Skipped(skip) = outcome else {
+            panic!("{outcome:?}")
+        };
+        assert_eq!(skip.what, NoteKind::Copy);
+        source.delete_backup("b").await.unwrap();
+        let outcome = import(&pass, &facts, &memory, "b").await.unwrap();
+        assert!(
+            matches!(outcome, FolderOutcome::Created(None)),
+            "{outcome:?}"
+        );
+        let imported = api.get(&velero_path("Backup", "b")).unwrap();
+        assert_eq!(imported["spec"]["storageLocation"], "default");
+        assert_eq!(imported["status"]["expiration"], "2031-01-01T00:00:00Z");
+        assert_eq!(
+            imported["metadata"]["annotations"][COPY_OF_ANNOTATION],
+            source.url()
+        );
     }
 }

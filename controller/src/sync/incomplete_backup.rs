@@ -1,8 +1,9 @@
 //! Folders in the bucket without a finished backup: reported, and removed when that is safe and
 //! they are old enough.
 //!
-//! Only useless folders are removed: those of a backup that was begun and never decided, to which
-//! nothing was written for `--stray-folder-ttl`, and without a Backup of that name in the cluster.
+//! Only useless folders are removed: folders of a backup that was begun and never decided, or of a
+//! copy that was never completed, to which nothing was written for `--stray-folder-ttl`, and without
+//! a Backup of that name in the cluster.
 //! Another cluster that shares the bucket and works on the backup writes to the folder.
 
 use backup_core::sync::NoteKind;
@@ -13,9 +14,9 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 
 use super::{
+    folder_outcome::{FolderOutcome, Skip},
     gone_backup,
-    pass::{self, FolderOutcome, Pass},
-    skip_cache::Skip,
+    pass::{self, Pass},
 };
 use crate::{
     error::ReconcileError,
@@ -53,7 +54,7 @@ fn classify(folder: &IncompleteBackup, ttl: Duration, now: Timestamp) -> Verdict
             stays("it holds files that are no part of a backup, so it is left alone")
         }
         Remnant::Contents => stays(
-            "its contents are there: a deletion was broken off, or its metadata was lost; remove it by hand if nobody needs it",
+            "its contents are there: a deletion was broken off, or its metadata was lost; remove it by hand if it is not needed",
         ),
         Remnant::Record => stays(
             "what it will hold is decided, and the cluster that has the Backup finishes it; remove it by hand if that is gone",
@@ -61,7 +62,7 @@ fn classify(folder: &IncompleteBackup, ttl: Duration, now: Timestamp) -> Verdict
         Remnant::Journal => stays(
             "it names what was begun outside of the bucket, such as snapshots: look at that, then remove it by hand",
         ),
-        Remnant::Scrap => {
+        Remnant::Scrap | Remnant::Copy => {
             if ttl.is_zero() {
                 return stays("--stray-folder-ttl is 0, so it is not removed");
             }
@@ -128,7 +129,7 @@ pub(super) async fn report_or_remove(
                     Ok(FolderOutcome::Pruned(note))
                 }
                 Ok(None) => Ok(stray(
-                    "it has changed while it was looked at; it is looked at again",
+                    "it has changed while it was checked; it is checked again",
                 )),
                 // Locked, or permission denied.
                 Err(ReconcileError::Store(error @ StoreError::Denied { .. })) => {
@@ -209,6 +210,8 @@ mod tests {
                 never,
                 "--stray-folder-ttl is 0",
             ),
+            (Remnant::Copy, hours(719), month, "it is removed after"),
+            (Remnant::Copy, hours(720), month, "Expired"),
             (Remnant::Scrap, None, month, "does not tell how old"),
             (Remnant::Journal, hours(100_000), month, "snapshots"),
             (

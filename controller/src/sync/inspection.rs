@@ -17,7 +17,7 @@ use crate::error::ReconcileError;
 /// A folder is inspected after this many passes, or this much time: each inspection is one listing.
 const INTERVAL_PASSES: u64 = 10;
 const INTERVAL: Duration = Duration::from_mins(10);
-/// Maximum number of folders that one pass inspects, without those of marked Backups.
+/// Maximum number of folders that one pass inspects, not counting the folders of marked Backups.
 const MAX_PER_PASS: usize = 50;
 /// Maximum number of folders of marked Backups that one pass inspects.
 const MAX_MARKED_PER_PASS: usize = 500;

@@ -15,7 +15,7 @@ use backup_core::{
 };
 use backup_runtime::{
     Cluster,
-    retry::{WRITE_TIMEOUT, status_patch_in},
+    retry::{PatchOutcome, WRITE_TIMEOUT, status_patch_in},
 };
 use backup_store::{Location, StoreError};
 use jiff::Timestamp;
@@ -26,9 +26,9 @@ use kube::{
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::{comparison::is_stored, skip_cache::Skip};
+use super::comparison::is_stored;
 use crate::{
-    backup::Leftovers, error::ReconcileError, location::Locations,
+    backup::Leftovers, copies, error::ReconcileError, location::Locations,
     recent_deletions::RecentDeletions,
 };
 
@@ -77,7 +77,7 @@ impl Pass<'_> {
 }
 
 pub(super) fn location_changed() -> ReconcileError {
-    let why = "the location was changed meanwhile; the rest is looked at in the next pass";
+    let why = "the location was changed meanwhile; the rest is compared in the next pass";
     ReconcileError::Changed(why.to_owned())
 }
 
@@ -149,6 +149,44 @@ pub(super) async fn remove_orphan(
     Ok(())
 }
 
+/// Has a copy made again that is gone from the bucket, after location and bucket were read again.
+pub(super) async fn renew_copy(
+    pass: &Pass<'_>,
+    name: &str,
+    summary: &mut Summary,
+) -> Result<(), ReconcileError> {
+    pass.current_location().await?;
+    if pass.store.inspect_folder(name).await?.has_anything {
+        return Ok(());
+    }
+    let Some(backup) = pass.backup(name).await? else {
+        return Ok(());
+    };
+    let location = pass.location.name_any();
+    let Cluster { leadership, .. } = pass.cluster;
+    let renewed = status_patch_in(
+        &pass.cluster.api(),
+        leadership,
+        READ_BUDGET,
+        &backup,
+        |now: &Backup| copies::renewed(now, &location),
+    )
+    .await?;
+    if matches!(renewed, PatchOutcome::Written(_)) {
+        tracing::warn!(
+            backup = name,
+            location,
+            "a copy is gone from the bucket; it is made again"
+        );
+        summary.note(
+            name,
+            NoteKind::CopyGone,
+            "the copy is gone from the bucket; it is made again",
+        );
+    }
+    Ok(())
+}
+
 /// Marks a Backup whose files are not in the bucket, with the time when that was seen; `None`
 /// removes the mark.
 pub(super) async fn mark_files(
@@ -179,18 +217,4 @@ pub(super) async fn mark_files(
     )
     .await?;
     Ok(())
-}
-
-/// The outcome for one folder without a Backup in the cluster.
-#[derive(Debug)]
-pub(super) enum FolderOutcome {
-    /// With a sentence if a part cannot be restored here.
-    Created(Option<String>),
-    Skipped(Skip),
-    /// Nothing to report: the Backup was created in another way, or the folder has left the bucket.
-    Settled,
-    /// It held no backup, and was removed from the bucket; the reason as a sentence.
-    Pruned(String),
-    /// It could not be read or created now; the reason as a sentence.
-    Failed(String),
 }

@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use backup_core::{
     api::{Backup, BackupPhase},
-    labels::{self, BREAK_GLASS_ANNOTATION, ON_CONFLICT_ANNOTATION},
+    labels::{self, BREAK_GLASS_ANNOTATION, KEEP_ANNOTATION, ON_CONFLICT_ANNOTATION},
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
-use super::skip_cache::Skip;
+use super::folder_outcome::Skip;
 
 /// The known format of tarballs, as in `status.formatVersion`: anything up to this major version.
 const FORMAT_MAJOR: u64 = 1;
@@ -25,7 +25,8 @@ const TRACKING: [&str; 5] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     "app.kubernetes.io/instance",
 ];
-/// Labels and annotations by our programs about an object in its own cluster.
+/// Labels and annotations by our programs about an object in its own cluster; the rules by which its
+/// schedule keeps it are about its data.
 const OURS: [&str; 3] = [
     "backup-controller/",
     BREAK_GLASS_ANNOTATION,
@@ -58,6 +59,9 @@ pub(super) fn sanitize(stored: Backup, target: &ImportTarget<'_>) -> Result<Back
     labels.insert(labels::STORAGE_LOCATION.to_owned(), label);
     backup.spec.storage_location = Some(target.location.to_owned());
     backup.spec.hooks = None;
+    // Locations of its old cluster.
+    backup.spec.copies.clear();
+    backup.status.copies.clear();
     Ok(backup)
 }
 
@@ -149,10 +153,11 @@ pub(super) fn metadata(
 
 fn without_tracking(mut all: BTreeMap<String, String>) -> BTreeMap<String, String> {
     all.retain(|key, _| {
-        !TRACKING
-            .iter()
-            .chain(&OURS)
-            .any(|start| key.starts_with(start))
+        key == KEEP_ANNOTATION
+            || !TRACKING
+                .iter()
+                .chain(&OURS)
+                .any(|start| key.starts_with(start))
     });
     all
 }
@@ -172,10 +177,10 @@ mod tests {
                 "labels": { "velero.io/storage-location": "other", "velero.io/schedule-name": "nightly", "team": "a",
                     "app.kubernetes.io/instance": "argo" },
                 "annotations": { "velero.io/source-cluster-k8s-gitversion": "v1.33.1", "backup-lock/break-glass": "why",
-                    "backup-controller/cancel": "", "argocd.argoproj.io/tracking-id": "x" } },
+                    "backup-controller/cancel": "", "backup-controller/keep": "{}", "argocd.argoproj.io/tracking-id": "x" } },
             "spec": { "storageLocation": "other", "hooks": { "resources": [{ "name": "h" }] }, "ttl": "1h0m0s",
-                "later": 1 },
-            "status": { "phase": "Completed", "formatVersion": "1.1.0", "expiration": "2026-01-02T00:00:00Z", "errors": 2 },
+                "copies": [{ "location": "second" }], "later": 1 },
+            "status": { "phase": "Completed", "copies": [{ "location": "second", "phase": "Completed" }], "formatVersion": "1.1.0", "expiration": "2026-01-02T00:00:00Z", "errors": 2 },
         });
         json_patch::merge(&mut object, patch);
         serde_json::from_value(object).unwrap()
@@ -203,7 +208,8 @@ mod tests {
             "apiVersion": "velero.io/v1", "kind": "Backup",
             "metadata": { "name": "b", "namespace": "velero",
                 "labels": { "velero.io/storage-location": "default", "velero.io/schedule-name": "nightly", "team": "a" },
-                "annotations": { "velero.io/source-cluster-k8s-gitversion": "v1.33.1" } },
+                "annotations": { "velero.io/source-cluster-k8s-gitversion": "v1.33.1",
+                    "backup-controller/keep": "{}" } },
             "spec": { "storageLocation": "default", "ttl": "1h0m0s", "later": 1 },
             "status": { "phase": "Completed", "formatVersion": "1.1.0", "expiration": "2026-01-02T00:00:00Z", "errors": 2 },
         });

@@ -1,45 +1,18 @@
 //! Reasons why folders of a bucket were not imported, so that they are not read in every pass. Lost
 //! with the process; the next one reads every folder once.
 
-use backup_core::sync::NoteKind;
 use std::{collections::HashMap, time::Duration};
 
 use backup_core::api::{BackupStorageLocation, backup_storage_location::BackupStorageLocationSpec};
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
 
-use super::inspection::Inspections;
+use super::{folder_outcome::Skip, inspection::Inspections};
 
 /// Longest time before a skipped folder is read again.
 const MAX_BACKOFF: Duration = Duration::from_hours(1);
 /// Backoff: a folder is read again after 1/8 of the time for which it has been skipped.
 const BACKOFF_DIVISOR: u32 = 8;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Skip {
-    pub(super) what: NoteKind,
-    /// As a sentence.
-    pub(super) reason: String,
-    /// Whether the reason may disappear at any time: then the folder is read in every pass.
-    pub(super) transient: bool,
-}
-
-impl Skip {
-    pub(super) fn new(what: NoteKind, reason: impl Into<String>) -> Self {
-        Self {
-            what,
-            reason: reason.into(),
-            transient: false,
-        }
-    }
-
-    pub(super) fn transient(what: NoteKind, reason: impl Into<String>) -> Self {
-        Self {
-            transient: true,
-            ..Self::new(what, reason)
-        }
-    }
-}
 
 #[derive(Clone, Debug)]
 struct SkippedFolder {
@@ -135,6 +108,8 @@ impl SkipCache {
 
 #[cfg(test)]
 mod tests {
+    use backup_core::sync::NoteKind;
+
     use super::*;
 
     #[test]

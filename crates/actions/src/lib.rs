@@ -2,8 +2,12 @@
 //! CSI volumes.
 //!
 //! Built-in actions and plugin processes are called through the same traits, which correspond to
-//! those of Velero's plugins (`pkg/plugin/velero`, v1.18), with our types.
+//! the interfaces of Velero's plugins (`pkg/plugin/velero`, v1.18), with our types.
 #![warn(unreachable_pub)]
+
+#[cfg(test)]
+#[macro_use]
+extern crate backup_testkit;
 
 mod action;
 pub mod backup;

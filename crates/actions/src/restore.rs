@@ -10,6 +10,7 @@ mod change_image_name;
 mod change_storage_class;
 mod cluster;
 mod endpoints;
+pub mod equality;
 pub mod existing;
 mod init_hooks;
 pub mod json;
@@ -28,7 +29,10 @@ mod workload;
 pub use crate::{
     csi::restore::{NAMES as CSI_NAMES, actions as csi_actions, snapshot_of_claim},
     volumes::{
-        moved::{MovedClaims, MovedRestore, NAME as MOVED_NAME, action as moved_action, operating},
+        moved::{
+            ClaimProperties, MovedClaims, MovedRestore, NAME as MOVED_NAME, action as moved_action,
+            operating,
+        },
         restored_volumes::RestoredVolumes,
         transfers::DownloadApi,
     },
@@ -37,5 +41,5 @@ pub use action::{RestoreActionInput, RestoreActionOutput, RestoreItemAction, Res
 pub use action_config::{ActionConfigs, ConfigMapData};
 pub use add_pvc_from_pod::{AddClaimsOfPods, PRIORITY_CLASSES};
 pub use built_in::{built_in, names, ordered, skip_reason};
-pub use init_hooks::{INIT_HOOK, pods_of_hook};
+pub use init_hooks::{INIT_HOOK, INIT_HOOKS, pods_of_hook};
 pub use rules::RestoreRules;

@@ -1,8 +1,10 @@
 //! What every client of the API server does: it judges errors, waits between attempts, retries
-//! reads, and lists page by page. It knows no installation and no leader.
+//! reads, lists page by page, and learns which types are served. It knows no installation and no
+//! leader.
 #![warn(unreachable_pub)]
 
 pub mod backoff;
+pub mod discovery;
 pub mod errors;
 pub mod page;
 pub mod paging;

@@ -11,7 +11,9 @@ pub mod common;
 pub mod crd;
 pub mod delete_backup_request;
 pub mod download_request;
+pub mod drill;
 pub mod duration;
+pub(crate) mod go_json;
 pub mod kind;
 pub mod restore;
 pub mod schedule;
@@ -25,10 +27,11 @@ pub use backup_storage_location::{
     AccessMode, BackupStorageLocation, BackupStorageLocationSpec, BackupStorageLocationStatus,
     LocationPhase,
 };
-pub use common::{Extra, null_default};
 pub use delete_backup_request::{DeleteBackupRequest, DeleteBackupRequestPhase};
 pub use download_request::DownloadRequest;
+pub use drill::{DrillSettings, DrillSpec};
 pub use duration::GoDuration;
+pub use go_json::{Extra, null_default};
 pub use kind::{NamespacedKind, VeleroKind};
 pub use restore::{Restore, RestorePhase, RestoreSpec, RestoreStatus};
 pub use schedule::Schedule;

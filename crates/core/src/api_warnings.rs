@@ -1,4 +1,4 @@
-//! Warnings in the answers of an API server, each told once. Pure.
+//! Warnings in the answers of an API server, each reported once. Pure.
 
 use std::collections::HashSet;
 
@@ -13,8 +13,8 @@ pub struct SeenWarnings {
 }
 
 impl SeenWarnings {
-    /// Adds a warning, unless it was met before or there are too many. `sentence` makes what is
-    /// told of it.
+    /// Adds a warning, unless it was met before or there are too many. `sentence` makes its
+    /// message.
     pub fn add(&mut self, warning: String, sentence: impl FnOnce(&str) -> String) {
         if self.seen.len() >= MAX_WARNINGS || self.seen.contains(&warning) {
             return;
@@ -23,7 +23,7 @@ impl SeenWarnings {
         self.seen.insert(warning);
     }
 
-    /// What is to be told and was not taken before.
+    /// Takes the messages that were not taken before.
     pub fn take(&mut self) -> Vec<String> {
         std::mem::take(&mut self.new)
     }

@@ -83,7 +83,7 @@ impl Facts {
     /// A description of how writes work, if the store ignores conditions.
     pub fn writes(&self) -> Option<&'static str> {
         self.unconditional.then_some(
-            "without conditions, so each key is looked at before; clusters that share the bucket need a prefix each",
+            "without conditions, so each key is checked first; clusters that share the bucket need a prefix each",
         )
     }
 

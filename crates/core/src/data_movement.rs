@@ -41,6 +41,13 @@ pub const FILES_ANNOTATION: &str = "backup-controller/files";
 /// Annotation of a DataUpload: number of the current attempt, from the second on. Of a
 /// DataDownload: number of pods that have started.
 pub const ATTEMPTS_ANNOTATION: &str = "backup-controller/attempts";
+/// Annotation of a DataUpload or DataDownload: why its first pod was lost.
+pub const FIRST_LOSS_ANNOTATION: &str = "backup-controller/first-loss";
+/// Annotation of a DataUpload whose backup will never be stored, always `true`: its snapshots are
+/// removed from the repository.
+pub const ABANDONED_ANNOTATION: &str = "backup-controller/backup-abandoned";
+/// Folder of a repository with the [notes](snapshot_notes) of snapshots. Restic ignores it.
+pub const NOTES_FOLDER: &str = "uploads";
 /// Environment variable of `backup-mover`: password of the repository.
 pub const PASSWORD_VARIABLE: &str = "BACKUP_REPOSITORY_PASSWORD";
 /// Environment variable of `backup-mover`: contents of the location's credentials file. Unset: the
@@ -54,6 +61,13 @@ pub const DATA_UPLOADS: &str = "datauploads.velero.io";
 /// Annotation of a claim in a backup: namespace and name of its DataUpload (Velero
 /// `pkg/apis/velero/v1/labels_annotations.go`, v1.18).
 pub const DATA_UPLOAD_NAME: &str = "velero.io/data-upload-name";
+/// Annotation of a DataDownload: properties of the volume in the backup, which the new one gets
+/// ([`crate::volume_info::VolumeProperties`]).
+pub const VOLUME_PROPERTIES_ANNOTATION: &str = "backup-controller/volume-properties";
+/// Key in `spec.dataMoverConfig` of a DataDownload: whether files that the backup does not have are
+/// removed from the volume of a claim that exists. Named like Velero's other keys
+/// (`pkg/uploader/util/uploader_config.go`, v1.18).
+pub const DELETE_EXTRA_FILES: &str = "DeleteExtraFiles";
 
 /// Whether this value of `spec.datamover` means our data mover.
 pub fn is_our_mover(name: &str) -> bool {
@@ -81,6 +95,13 @@ pub fn repository_path(namespace: &str) -> String {
     format!("{REPOSITORY_TYPE}/{namespace}")
 }
 
+/// Folder below a repository with the notes of a DataUpload: an empty object with the id of each
+/// snapshot, which is written before the snapshot. The notes name a snapshot whose pod was gone
+/// before its outcome was read.
+pub fn snapshot_notes(backup_uid: &str, upload_uid: &str) -> String {
+    format!("{NOTES_FOLDER}/{backup_uid}/{upload_uid}")
+}
+
 /// Reference to a DataDownload in `dataSourceRef` of the claim that it fills: no provisioner fills
 /// such a claim (KEP-1495).
 pub fn data_source(download: &str) -> Value {
@@ -98,12 +119,40 @@ pub fn download_of_claim(spec: &Value) -> Option<&str> {
         })
 }
 
+/// How data is restored into the volume of a claim that exists: `existingVolumeDataPolicy` of a
+/// Restore, and `restoreType` of a DataDownload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InPlaceRestore {
+    /// All files of the backup are written.
+    Full,
+    /// Only files whose size or time differs are written.
+    Incremental,
+}
+
+impl InPlaceRestore {
+    /// `None`: a claim that exists keeps its data.
+    pub fn of(policy: Option<&str>) -> Option<Self> {
+        match policy? {
+            "full" => Some(Self::Full),
+            "incremental" => Some(Self::Incremental),
+            _ => None,
+        }
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Incremental => "incremental",
+        }
+    }
+}
+
 /// How a run of `backup-mover` ended, which it prints as one line of JSON and leaves as the
 /// container's termination message.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct MoverOutcome {
-    /// `init`, `backup`, `restore`, `check` or `maintain`.
+    /// The command of `backup-mover`, such as `backup`.
     pub operation: String,
     pub result: MoverResult,
     /// Why it failed, out of a bounded set ([`failure_reason`] and others).
@@ -142,6 +191,8 @@ pub mod failure_reason {
     pub const WRONG_PASSWORD: &str = "wrong_password";
     /// The repository has a format that the mover does not know.
     pub const UNSUPPORTED: &str = "unsupported";
+    /// Contents of the repository are missing or were changed; the failures name them.
+    pub const DAMAGED: &str = "damaged";
 }
 
 /// How complete the work of a mover is.
@@ -238,7 +289,7 @@ pub struct MaintainReport {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MoverProgress {
-    /// Files and other entries that were looked at, without folders.
+    /// Number of files and other entries that were processed, without folders.
     pub files: u64,
     /// Bytes of their contents that are done.
     pub bytes: u64,

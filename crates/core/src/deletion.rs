@@ -6,7 +6,7 @@ use std::fmt;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::{api::common::is_default, text::counted};
+use crate::{api::go_json::is_default, text::counted};
 
 /// Minimum and maximum time until the next check of a wait without a date, or past it.
 const MIN_PAUSE: SignedDuration = SignedDuration::from_mins(10);

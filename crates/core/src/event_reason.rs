@@ -15,7 +15,7 @@ macro_rules! event_reasons {
             /// All reasons, in alphabetical order.
             pub const ALL: &[Self] = &[$(Self::$reason),+];
 
-            /// The reason as it is in an event.
+            /// The reason in the event object.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$reason => stringify!($reason),)+
@@ -43,10 +43,16 @@ event_reasons! {
     AmbiguousSchedule on "Schedule": "Velero's two cron libraries run it at other times, or one refuses it; how they differ",
     Available on "BackupStorageLocation": "it can be used",
     BackupCreated on "Schedule": "a Backup was made for a time",
-    Blocked on "Backup, Restore": "it waits for something that has to be corrected; it continues by itself",
+    Blocked on "Backup, BackupRepository, DataUpload, Restore, Secret": "it waits for something that has to be corrected; it continues by itself",
     BreakGlass on "Backup, Restore": "it was admitted in spite of a conflict; who asked, and the reason given",
     Completed on "Backup, Restore": "it has ended, and everything was saved or restored",
+    Copied on "Backup": "it was copied into another location; which",
+    CopyFailed on "Backup": "it could not be copied into another location; why, and that it is tried again",
+    CopyRemoved on "Backup": "the time of one of its copies is over, and its files were removed",
+    Damaged on "BackupRepository": "data of volumes is missing or was changed in the bucket; which backups cannot be restored whole",
     DeletesDenied on "BackupStorageLocation": "backups can be stored there and not deleted",
+    DrillFailed on "Backup": "a drill of it has failed; why, and where to read more",
+    DrillPassed on "Backup": "a drill has restored it; how long that took, how many items, and how many checks passed",
     Enabled on "Schedule": "it is valid; the next three times",
     Expired on "Backup": "its retention time is over; its deletion is requested",
     Failed on "Backup, Restore": "it has ended without a usable result",
@@ -65,17 +71,20 @@ event_reasons! {
     OldVersionsKept on "BackupStorageLocation, Backup": "a permission to remove old versions is missing",
     PartiallyFailed on "Backup, Restore": "it has ended, and something is missing",
     PartlySynced on "Backup": "it was imported, and some of its objects were not",
+    PasswordRotated on "Secret": "the password of the repositories was rotated to this stage; what to do next",
     PostHookNotRun on "Backup": "a post hook could not be run: its application may still be frozen",
     Refused on "Schedule": "the creation of its Backup was refused; it is retried",
     RemovalRefused on "BackupStorageLocation": "more than half of its backups are gone; nothing is removed until a user agrees",
+    RetentionStopped on "BackupStorageLocation": "too many of its backups have expired at once; none is removed until a user agrees",
     Skipped on "Schedule": "no Backup is made for a time; which, and why",
-    SnapshotsNotRemoved on "Backup": "it failed, and one of its snapshots could not be removed",
+    SnapshotsNotRemoved on "Backup, DataUpload": "one of its snapshots, which no backup needs, could not be removed",
     Started on "Backup, Restore": "it has started",
     Synced on "BackupStorageLocation": "how many Backups were created and removed",
     Unavailable on "BackupRepository, BackupStorageLocation": "it cannot be used, and why",
     Unclaimed on "Backup, Restore": "it runs without a claim, beside others",
     UnknownPhase on "Backup, Restore": "a newer version wrote its phase; it counts as running",
     Unreadable on "any of `velero.io`": "it cannot be decoded; the field",
+    VerificationFailed on "Backup": "a scheduled verification has found files that are missing, damaged or changed; the first one, and what to do",
     Waiting on "Restore, DeleteBackupRequest": "what it waits for; it starts when that has ended",
 }
 

@@ -2,20 +2,22 @@
 //!
 //! Velero: `pkg/apis/velero/v1/labels_annotations.go`, `pkg/label/label.go`, v1.18.
 
+use kube::ResourceExt;
+
 use crate::digest::short_sha256;
 
 pub mod csi;
 
-/// Label of restored objects, and of what belongs to a backup: name of the Backup, or what stands
-/// for a long one.
+/// Label of restored objects, and of what belongs to a backup: name of the Backup, shortened if it
+/// is longer than a label value.
 pub const BACKUP_NAME: &str = "velero.io/backup-name";
 /// Label of a DeleteBackupRequest, and of what belongs to a backup: uid of the Backup.
 pub const BACKUP_UID: &str = "velero.io/backup-uid";
-/// Label of restored objects: name of the Restore, or what stands for a long one.
+/// Label of restored objects: name of the Restore, shortened if it is longer than a label value.
 pub const RESTORE_NAME: &str = "velero.io/restore-name";
 /// Label of what belongs to a restore: uid of the Restore.
 pub const RESTORE_UID: &str = "velero.io/restore-uid";
-/// Label of a Backup: name of its Schedule.
+/// Label of a Backup, and of its DataUploads: name of its Schedule.
 pub const SCHEDULE_NAME: &str = "velero.io/schedule-name";
 /// Label of a Backup: name of its location.
 pub const STORAGE_LOCATION: &str = "velero.io/storage-location";
@@ -24,6 +26,8 @@ pub const STORAGE_LOCATION: &str = "velero.io/storage-location";
 pub const GC_FAILURE: &str = "velero.io/gc-failure";
 /// Label that keeps an object, or a whole namespace, out of backups; the value is `true`.
 pub const EXCLUDE_FROM_BACKUP: &str = "velero.io/exclude-from-backup";
+/// Annotation of a pod: volumes whose files should be copied (`pkg/podvolume`).
+pub const VOLUMES_TO_COPY: &str = "backup.velero.io/backup-volumes";
 /// Annotation by which an action leaves the item out that it was given; whatever its value.
 pub const SKIP_FROM_BACKUP: &str = "velero.io/skip-from-backup";
 /// Annotation of an object in a backup: whether its status is restored, `true` or `false`, over
@@ -70,7 +74,7 @@ pub const BREAK_GLASS_ANNOTATION: &str = "backup-lock/break-glass";
 /// Our annotation of a Backup or Restore: what to do when another is in the way, `deny`, `queue` or
 /// `wait`.
 pub const ON_CONFLICT_ANNOTATION: &str = "backup-lock/on-conflict";
-/// Our finalizer of a Backup that is worked on: a deleted one stays until its worker has let it go.
+/// Our finalizer of a Backup that is worked on: a deleted one stays until its worker has stopped.
 pub const BACKUP_WORK_FINALIZER: &str = "backup-controller.velero.io/work";
 /// The same of a Restore.
 pub const RESTORE_WORK_FINALIZER: &str = "backup-controller/work";
@@ -96,11 +100,12 @@ pub const DATA_ELSEWHERE_ANNOTATION: &str = "backup-controller/data-elsewhere";
 /// Our annotation of a Backup that was imported from a bucket: when. Its files were there then.
 pub const IMPORTED_ANNOTATION: &str = "backup-controller/imported";
 /// Our annotation of a Backup whose files were not in the bucket when it was last compared with the
-/// cluster: since when. Taken off when they are there again.
+/// cluster: since when. Removed when they are there again.
 pub const FILES_MISSING_ANNOTATION: &str = "backup-controller/files-missing";
 /// Our annotation of a Restore that has ended: the items that were there, differ from the backup,
-/// and were left as they are, and those that were stored without some of their fields
-/// ([`crate::left_items::LeftItems`]).
+/// and were left as they are, those that were stored without some of their fields, and the numbers
+/// of those that were left out on purpose, by kind and reason, of those that failed, and of objects
+/// that were removed ([`crate::left_items::LeftItems`]).
 pub const LEFT_ITEMS_ANNOTATION: &str = "backup-controller/left-items";
 /// Our annotation of a Backup that is stored, and of a Restore that has begun: what it was asked to
 /// hold or restore, as JSON ([`crate::stored_scope`]). An edit of its spec changes nothing of that.
@@ -108,28 +113,84 @@ pub const STORED_SCOPE_ANNOTATION: &str = "backup-controller/stored-scope";
 /// Our annotation of a Backup: when its stored files were verified last, and how many things were
 /// wrong with them ([`crate::verification::Verification`]).
 pub const VERIFIED_ANNOTATION: &str = "backup-controller/verified";
+/// Our annotation of the Backup that is stored as metadata: digests of the other files of the
+/// backup, as JSON. A scheduled verification compares them.
+pub const DIGESTS_ANNOTATION: &str = "backup-controller/digests";
+/// Our annotation of a Backup or Restore: which notifications about it were delivered, as JSON.
+pub const NOTIFIED_ANNOTATION: &str = "backup-controller/notified";
+/// Our annotation of a Backup: the result of the last drill of it, as JSON
+/// ([`crate::drill::DrillResult`]).
+pub const DRILLED_ANNOTATION: &str = "backup-controller/drilled";
+/// Our annotation of a Schedule: the last drill of one of its backups, as JSON
+/// ([`crate::drill::LastDrill`]). Removing it makes the next one due.
+pub const LAST_DRILL_ANNOTATION: &str = "backup-controller/last-drill";
+/// Our annotation of a Restore that is a drill: how far it has come after its items are restored,
+/// as JSON ([`crate::drill::DrillState`]).
+pub const DRILL_STATE_ANNOTATION: &str = "backup-controller/drill-state";
+/// Our label of a Restore that is a drill: the Schedule that the drill is for, shortened if it is
+/// longer than a label value.
+pub const DRILL_SCHEDULE_LABEL: &str = "backup-controller/drill-schedule";
+/// Our label of a scratch namespace: uid of the Restore whose drill it is for. It is set when the
+/// namespace is created, and never later.
+pub const DRILL_LABEL: &str = "backup-controller/drill";
+/// Our label of a scratch namespace: namespace of the installation that has created it.
+pub const DRILL_INSTALLATION_LABEL: &str = "backup-controller/drill-installation";
+/// Our annotation of a scratch namespace: name of the Restore whose drill it is for.
+pub const DRILL_RESTORE_ANNOTATION: &str = "backup-controller/drill-restore";
+/// Our annotation of a scratch namespace: its own uid, by which a copy is told apart. A namespace
+/// with another one is never removed; one without it only while its Restore names it.
+pub const SCRATCH_UID_ANNOTATION: &str = "backup-controller/scratch-uid";
 /// Our annotation of a DeleteBackupRequest that is InProgress and waits for the same: it works on
 /// nothing until then, and holds no place in the ledger. Any value.
 pub const DELETION_RESTS_ANNOTATION: &str = "backup-controller/deletion-rests";
+/// Our annotation of a DeleteBackupRequest: complete copies in other locations whose time is not
+/// over stay. Any value.
+pub const KEEP_COPIES_ANNOTATION: &str = "backup-controller/keep-copies";
+/// Our annotation of a Backup that was imported from a copy: URL of the location that it was copied
+/// from.
+pub const COPY_OF_ANNOTATION: &str = "backup-controller/copy-of";
+/// Our annotation of a Restore that reads a copy of its backup: name of the location, which has the
+/// files of the restore, too. It is chosen when the restore begins.
+pub const READ_FROM_ANNOTATION: &str = "backup-controller/read-from";
 /// Our annotation of a Schedule: which slot was skipped last, and why.
 pub const SKIPPED_ANNOTATION: &str = "backup-controller/skipped";
+/// Our annotation of a Schedule: the last verification of one of its backups, as JSON
+/// ([`crate::verification::ScheduleVerification`]). Removing it makes the next one due.
+pub const VERIFICATION_ANNOTATION: &str = "backup-controller/verification";
+/// Our annotation of a Backup that a Schedule has made: the rules by which backups of the Schedule
+/// were kept then ([`crate::keep::Keep`]). They count once the Schedule is gone.
+pub const KEEP_ANNOTATION: &str = "backup-controller/keep";
+/// Our annotation of a BackupStorageLocation: what retention removed last, and what it was kept from
+/// removing ([`crate::retention::RetentionRecord`]).
+pub const RETENTION_ANNOTATION: &str = "backup-controller/retention";
+/// Our annotation that a user sets on a BackupStorageLocation to have expired backups removed now
+/// ([`crate::sync::Request`]). Removed when that is done.
+pub const RETENTION_REQUEST_ANNOTATION: &str = "backup-controller/retention-request";
 /// Our annotation of a Schedule: how its expression is read ([`crate::cron::Reading`]).
 pub const CRON_ANNOTATION: &str = "backup-controller/cron";
-/// Our annotation of a Backup, by a person: it is to be cancelled; of a Restore: its operations are
-/// to be stopped. Any value.
+/// Our annotation that a user sets on a Backup to cancel it, or on a Restore to stop its
+/// operations. Any value.
 pub const CANCEL_ANNOTATION: &str = "backup-controller/cancel";
-/// Our annotation of a BackupStorageLocation: what came of the last comparison with the cluster
+/// Part of the failure reason of work that a user has cancelled.
+pub const CANCELLED: &str = "it was cancelled";
+/// Our annotation of a BackupStorageLocation: the results of the last comparison with the cluster
 /// ([`crate::sync::Summary`]).
 pub const SYNC_ANNOTATION: &str = "backup-controller/sync";
 /// Our annotation of a BackupStorageLocation: what is known of its bucket
 /// ([`crate::bucket::Facts`]).
 pub const BUCKET_ANNOTATION: &str = "backup-controller/bucket";
-/// Our annotation of a BackupStorageLocation, by a person: compare it now
-/// ([`crate::sync::Request`]). Taken off when it is done.
+/// Our annotation that a user sets on a BackupStorageLocation to have it compared now
+/// ([`crate::sync::Request`]). Removed when that is done.
 pub const SYNC_REQUEST_ANNOTATION: &str = "backup-controller/sync-request";
 /// Our annotation of a Backup that was found in a bucket: objects that belong to it are not created
 /// yet. Any value.
 pub const SYNC_PENDING_ANNOTATION: &str = "backup-controller/sync-pending";
+/// Our annotation of a claim, by a user, and of its DataUpload: user of the pods that move its data,
+/// as `USER` or `USER:GROUP`, such as `1000:1000`. Without it they run as user 0.
+pub const MOVER_USER_ANNOTATION: &str = "backup-controller/mover-user";
+/// Our annotation of a BackupStorageLocation, by an administrator: Secret with the credentials of
+/// pods that move the data of volumes, as `NAME` or `NAME/KEY`. Without it they have the location's.
+pub const MOVER_CREDENTIAL_ANNOTATION: &str = "backup-controller/mover-credential";
 
 /// Our annotation of a DownloadRequest: the file is to be read through the API server, by anyone
 /// who has the key of which this is the SHA-256 ([`crate::reading`]).
@@ -139,6 +200,9 @@ pub const READ_UID_ANNOTATION: &str = "backup-controller/read-uid";
 /// Our annotation of a DownloadRequest in place of that uid: the spec of a Restore, as JSON; what
 /// it would do is asked for ([`crate::restore_plan`]).
 pub const PLAN_ANNOTATION: &str = "backup-controller/plan-restore";
+/// Our annotation of a DownloadRequest in place of that uid: which Backups, Restores or Schedules
+/// are to be read themselves, as JSON ([`crate::reading::ObjectQuery`]).
+pub const OBJECTS_ANNOTATION: &str = "backup-controller/read-objects";
 
 /// Label of objects outside of the installation's namespace that stand for a backup that was found
 /// in a bucket: the uid of the Backup in this cluster.
@@ -149,8 +213,13 @@ const MAX_VALUE_BYTES: usize = 63;
 /// Length of the hash at the end of a name that was cut.
 const HASH_CHARS: usize = 6;
 
-/// The label value that stands for a name: the name itself up to 63 bytes, otherwise its first 57
-/// bytes and the first 6 hex digits of its SHA-256.
+/// The value of an annotation of an object.
+pub fn annotation<'a>(object: &'a impl ResourceExt, key: &str) -> Option<&'a str> {
+    object.annotations().get(key).map(String::as_str)
+}
+
+/// The label value for a name: the name itself up to 63 bytes, otherwise its first 57 bytes and the
+/// first 6 hex digits of its SHA-256.
 ///
 /// The same in Velero (`label.GetValidName`), so that each finds what the other has labelled.
 pub fn valid_value(name: &str) -> String {

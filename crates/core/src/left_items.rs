@@ -1,5 +1,6 @@
-//! Items that after a restore differ from the backup: existing items that were left unchanged, and
-//! items that the API server has stored without some of their fields. Pure.
+//! Items that after a restore differ from the backup: existing items that were left unchanged,
+//! items that the API server has stored without some of their fields, and items that were left out
+//! on purpose. Also counts objects that the restore has removed. Pure.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -25,6 +26,39 @@ pub struct LeftItems {
     /// Some of them, in the same form.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub incomplete_items: BTreeSet<String>,
+    /// Items that were left out on purpose, such as a Job that had ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOutItems>,
+    /// Number of further items that were left out, for other reasons.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out_otherwise: usize,
+    /// Number of objects that were removed because the backup does not have them (`spec.prune`).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub removed: usize,
+    /// Number of items that were not restored, as the errors of the restore say.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub failed: usize,
+}
+
+/// Items of one kind that a restore has left out for the same reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOutItems {
+    pub kind: String,
+    pub count: usize,
+    /// A clause: "the job had completed".
+    pub reason: String,
+}
+
+impl fmt::Display for LeftOutItems {
+    /// "2 Job: the job had completed".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            kind,
+            count,
+            reason,
+        } = self;
+        write!(f, "{count} {kind}: {reason}")
+    }
 }
 
 #[expect(
@@ -62,12 +96,36 @@ impl LeftItems {
         serde_json::from_str(annotation?).ok()
     }
 
-    /// The annotation; `None` if every item equals the backup.
+    /// The annotation; `None` if every item of the backup was restored, and equals it, and nothing was
+    /// removed.
     pub fn annotation(&self) -> Option<String> {
-        (self.left + self.incomplete > 0).then(|| serde_json::to_string(self).unwrap_or_default())
+        let has_counts = !self.left_out.is_empty() || self.removed > 0 || self.failed > 0;
+        (self.differs() || has_counts).then(|| serde_json::to_string(self).unwrap_or_default())
+    }
+
+    /// Whether items in the cluster differ from the backup. Items that were left out do not count:
+    /// they would do harm, or the cluster makes them. Nor do removed objects.
+    pub fn differs(&self) -> bool {
+        self.left + self.incomplete > 0
+    }
+
+    /// Number of items that were left out.
+    pub fn left_out_items(&self) -> usize {
+        let listed: usize = self.left_out.iter().map(|one| one.count).sum();
+        listed + self.left_out_otherwise
+    }
+
+    /// The items that were left out, a line for each kind and reason.
+    pub fn left_out_lines(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self.left_out.iter().map(ToString::to_string).collect();
+        if self.left_out_otherwise > 0 {
+            lines.push(format!("and {} for other reasons", self.left_out_otherwise));
+        }
+        lines
     }
 }
 
+/// The items that differ.
 impl fmt::Display for LeftItems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -75,11 +133,12 @@ impl fmt::Display for LeftItems {
             items,
             incomplete,
             incomplete_items,
+            ..
         } = self;
         let mut sentences = Vec::new();
         if *left > 0 {
             let (differ, were) = if *left == 1 {
-                ("differs", "was left as it is")
+                ("differs", "was left unchanged")
             } else {
                 ("differ", "were left as they are")
             };
@@ -118,7 +177,7 @@ mod tests {
         left.add("ConfigMap", Some("shop"), "settings");
         assert_eq!(
             left.to_string(),
-            "1 item that differs from the backup was left as it is: ConfigMap shop/settings"
+            "1 item that differs from the backup was left unchanged: ConfigMap shop/settings"
         );
         assert_eq!(
             LeftItems::read(left.annotation().as_deref()),
@@ -135,6 +194,18 @@ mod tests {
             LeftItems::read(incomplete.annotation().as_deref()),
             Some(incomplete)
         );
+        let removed = LeftItems {
+            removed: 2,
+            ..LeftItems::default()
+        };
+        assert_eq!(
+            (removed.differs(), removed.to_string()),
+            (false, String::new())
+        );
+        assert_eq!(
+            LeftItems::read(removed.annotation().as_deref()),
+            Some(removed)
+        );
         (0..30).for_each(|n| left.add("ClusterRole", None, &format!("role-{n:02}")));
         let text = left.to_string();
         assert!(
@@ -145,5 +216,35 @@ mod tests {
             text.ends_with("ConfigMap shop/settings and 23 more"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn items_that_were_left_out_are_counted_by_kind_and_reason_and_are_no_difference() {
+        let group = |kind: &str, count, reason: &str| LeftOutItems {
+            kind: kind.to_owned(),
+            count,
+            reason: reason.to_owned(),
+        };
+        let left = LeftItems {
+            left_out: vec![
+                group("Job", 2, "the job had completed"),
+                group("Pod", 1, "the pod had ended"),
+            ],
+            left_out_otherwise: 7,
+            ..LeftItems::default()
+        };
+        assert_eq!(
+            left.left_out_lines(),
+            [
+                "2 Job: the job had completed",
+                "1 Pod: the pod had ended",
+                "and 7 for other reasons"
+            ]
+        );
+        assert_eq!(
+            LeftItems::read(left.annotation().as_deref()),
+            Some(left.clone())
+        );
+        assert!(!left.differs() && left.to_string().is_empty());
     }
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::api::{
     Extra,
-    common::{is_default, null_default},
+    go_json::{is_default, null_default},
     kind::string_enum,
 };
 

@@ -4,22 +4,26 @@
 //! A client creates a random key and a DownloadRequest with the SHA-256 of it, and the uid of the
 //! Backup or Restore. The permission to create the request is the permission to read. The answer is
 //! a path of the API server's service proxy; the client that sends the key gets the file. The key
-//! is never in an object, a path or a log: a user who can read DownloadRequests cannot use those of
-//! others.
+//! is never in an object, a path or a log: a user who can read DownloadRequests cannot use the
+//! requests of others.
 
 use std::fmt;
 
 use kube::ResourceExt as _;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     api::{DownloadRequest, RestoreSpec},
     digest::{hex, sha256},
-    labels::{PLAN_ANNOTATION, READ_KEY_ANNOTATION, READ_UID_ANNOTATION},
+    labels::{OBJECTS_ANNOTATION, PLAN_ANNOTATION, READ_KEY_ANNOTATION, READ_UID_ANNOTATION},
+    names::{is_dns_label, is_object_name},
 };
 
 /// The header with the key. A header, because audit logs have paths and queries.
 pub const KEY_HEADER: &str = "x-backup-read-key";
 pub const PORT: &str = "files";
+/// Name of the Service with that port, unless `--files-service` names another one.
+pub const SERVICE: &str = "backup-controller";
 /// Path under which the controller serves files, each by the name of its request.
 pub const FOLDER: &str = "/files";
 /// Length of a key (bytes).
@@ -66,6 +70,64 @@ pub enum RequestedAnswer {
     File { uid: String },
     /// The plan of a Restore with this spec.
     Plan(Box<RestoreSpec>),
+    /// Objects themselves.
+    Objects(ObjectQuery),
+}
+
+/// Objects that a user asks for who may not read all of their kind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ObjectQuery {
+    pub kind: QueriedKind,
+    pub of: QueriedObjects,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum QueriedKind {
+    Backup,
+    Restore,
+    Schedule,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum QueriedObjects {
+    /// The one of this name.
+    Name(String),
+    /// All that are about no other namespaces than these.
+    Namespaces(Vec<String>),
+}
+
+impl fmt::Display for QueriedKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Backup => "Backup",
+            Self::Restore => "Restore",
+            Self::Schedule => "Schedule",
+        })
+    }
+}
+
+impl ObjectQuery {
+    /// Errors: a sentence, if it is not valid.
+    fn parse(text: &str) -> Result<Self, String> {
+        let query: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        match &query.of {
+            QueriedObjects::Name(name) if !is_object_name(name) => {
+                Err(format!("{name:?} is not the name of an object"))
+            }
+            QueriedObjects::Namespaces(names) if names.is_empty() => {
+                Err("it names no namespace".to_owned())
+            }
+            QueriedObjects::Namespaces(names) => {
+                match names.iter().find(|name| !is_dns_label(name)) {
+                    Some(name) => Err(format!("{name:?} is not the name of a namespace")),
+                    None => Ok(query),
+                }
+            }
+            QueriedObjects::Name(_) => Ok(query),
+        }
+    }
 }
 
 impl ReadRequest {
@@ -90,30 +152,34 @@ pub fn asked(request: &DownloadRequest) -> Option<Result<ReadRequest, String>> {
             "metadata.annotations[{READ_KEY_ANNOTATION}] is not the SHA-256 of a key in 64 lower-case hex digits"
         )));
     }
-    let wanted = match annotation(request, PLAN_ANNOTATION) {
-        Some(spec) => match serde_json::from_str(spec) {
-            Ok(spec) => RequestedAnswer::Plan(Box::new(spec)),
-            Err(error) => {
-                return Some(Err(format!(
-                    "metadata.annotations[{PLAN_ANNOTATION}] is not the spec of a Restore: {error}"
-                )));
-            }
-        },
-        None => match annotation(request, READ_UID_ANNOTATION) {
-            Some(uid) => RequestedAnswer::File {
-                uid: uid.to_owned(),
-            },
-            None => {
-                return Some(Err(format!(
-                    "metadata.annotations[{READ_UID_ANNOTATION}] is missing: the uid of the Backup or Restore whose file is meant"
-                )));
-            }
-        },
-    };
-    Some(Ok(ReadRequest {
+    Some(wanted(request).map(|wanted| ReadRequest {
         hash: hash.to_owned(),
         wanted,
     }))
+}
+
+/// Errors: a sentence, if an annotation is invalid.
+fn wanted(request: &DownloadRequest) -> Result<RequestedAnswer, String> {
+    if let Some(spec) = annotation(request, PLAN_ANNOTATION) {
+        let spec = serde_json::from_str(spec).map_err(|error| {
+            format!("metadata.annotations[{PLAN_ANNOTATION}] is not the spec of a Restore: {error}")
+        })?;
+        return Ok(RequestedAnswer::Plan(Box::new(spec)));
+    }
+    if let Some(query) = annotation(request, OBJECTS_ANNOTATION) {
+        let query = ObjectQuery::parse(query).map_err(|why| {
+            format!("metadata.annotations[{OBJECTS_ANNOTATION}] does not name objects: {why}")
+        })?;
+        return Ok(RequestedAnswer::Objects(query));
+    }
+    let uid = annotation(request, READ_UID_ANNOTATION).ok_or_else(|| {
+        format!(
+            "metadata.annotations[{READ_UID_ANNOTATION}] is missing: the uid of the Backup or Restore whose file is meant"
+        )
+    })?;
+    Ok(RequestedAnswer::File {
+        uid: uid.to_owned(),
+    })
 }
 
 /// `None` if the annotation is missing or empty.
@@ -225,6 +291,47 @@ mod tests {
                 panic!("{nonsense} is taken")
             };
             assert!(why.contains(PLAN_ANNOTATION), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_request_may_ask_for_objects_themselves() {
+        let of = |query: &str| {
+            let mut request = DownloadRequest::new("r", DownloadRequestSpec::default());
+            for (key, value) in [
+                (READ_KEY_ANNOTATION, "ab".repeat(32)),
+                (OBJECTS_ANNOTATION, query.to_owned()),
+            ] {
+                request.annotations_mut().insert(key.to_owned(), value);
+            }
+            asked(&request).unwrap()
+        };
+        for query in [
+            ObjectQuery {
+                kind: QueriedKind::Backup,
+                of: QueriedObjects::Name("nightly.1".to_owned()),
+            },
+            ObjectQuery {
+                kind: QueriedKind::Schedule,
+                of: QueriedObjects::Namespaces(vec!["shop".to_owned(), "web".to_owned()]),
+            },
+        ] {
+            let text = serde_json::to_string(&query).unwrap();
+            assert_eq!(of(&text).unwrap().wanted, RequestedAnswer::Objects(query));
+        }
+        for nonsense in [
+            "{",
+            r#"{"kind": "Backup"}"#,
+            r#"{"kind": "Secret", "of": {"name": "b"}}"#,
+            r#"{"kind": "Backup", "of": {"name": ""}}"#,
+            r#"{"kind": "Backup", "of": {"name": "../restores/r"}}"#,
+            r#"{"kind": "Backup", "of": {"namespaces": []}}"#,
+            r#"{"kind": "Backup", "of": {"namespaces": ["shop", "team-*"]}}"#,
+            r#"{"kind": "Backup", "of": {"namespaces": [""]}}"#,
+            r#"{"kind": "Backup", "of": {"name": "b"}, "also": 1}"#,
+        ] {
+            let why = of(nonsense).unwrap_err();
+            assert!(why.contains(OBJECTS_ANNOTATION), "{why}");
         }
     }
 }

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, fmt};
 
 use serde_json::Value;
 
-use crate::volume_info::{VolumeInfo, VolumeMethod};
+use crate::volume_info::{PodVolumeInfo, VolumeInfo, VolumeMethod};
 
 /// A volume of a backup whose data is in a repository.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,6 +43,24 @@ impl RepositoryVolume {
             claim: None,
             mount: None,
         }
+    }
+
+    /// An entry in a restore's file for a pod's volume without a claim that was not restored, like
+    /// [`VolumeInfo::not_restored`]; `namespace` is the pod's target. `None` if the volume is unknown
+    /// or has a claim.
+    pub fn not_restored(&self, namespace: &str, why: &str) -> Option<VolumeInfo> {
+        let (pod, name) = self.mount.as_ref().filter(|_| self.claim.is_none())?;
+        Some(VolumeInfo {
+            pvr_info: Some(PodVolumeInfo {
+                pod_namespace: namespace.to_owned(),
+                pod_name: pod.clone(),
+                volume_name: name.clone(),
+                ..PodVolumeInfo::default()
+            }),
+            skipped: Some(true),
+            skipped_reason: Some(why.to_owned()),
+            ..VolumeInfo::default()
+        })
     }
 
     /// From an entry of `-volumeinfo.json.gz`; `None` if its data is not in a repository of

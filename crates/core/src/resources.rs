@@ -2,12 +2,14 @@
 
 mod builtin;
 mod filter;
+mod prune;
 mod restore_order;
 mod version_order;
 
 pub use builtin::{BuiltinType, builtin_types};
 pub(crate) use filter::uses_scoped_fields;
 pub use filter::{ResourceFilter, full_names, uses_combined_fields};
+pub use prune::{DATA_TYPES, holds_data, is_never_pruned};
 pub use restore_order::RestoreOrder;
 pub use version_order::{TypeVersions, VersionPriorities, VersionRule};
 

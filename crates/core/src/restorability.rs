@@ -14,8 +14,8 @@ use crate::{
         backup_storage_location::{AccessMode, LocationPhase},
     },
     labels::{
-        DATA_ELSEWHERE_ANNOTATION, FILES_MISSING_ANNOTATION, IMPORTED_ANNOTATION,
-        MISSING_DATA_ANNOTATION, VERIFIED_ANNOTATION,
+        COPY_OF_ANNOTATION, DATA_ELSEWHERE_ANNOTATION, FILES_MISSING_ANNOTATION,
+        IMPORTED_ANNOTATION, MISSING_DATA_ANNOTATION, VERIFIED_ANNOTATION, annotation,
     },
     phase::{Phase as _, Stage},
     text::counted,
@@ -83,6 +83,10 @@ pub struct Evidence {
     files: Files,
     /// Name of the location; empty if it has none.
     pub location: String,
+    /// Locations of its complete copies.
+    pub copies: Vec<String>,
+    /// Whether it is a copy: data outside of its files belongs to the original.
+    is_copy: bool,
     /// Volumes whose data is not in the backup.
     pub missing: Option<MissingData>,
     /// Volumes whose data only another server can read.
@@ -112,6 +116,8 @@ pub enum Place {
     Gone,
     /// It could not be read, with the reason.
     Unread(String),
+    /// Cannot be used, and a restore reads the copy in the location of this name.
+    Copied(String),
 }
 
 impl Place {
@@ -141,8 +147,30 @@ impl Place {
             Self::Found {
                 phase: Some(phase), ..
             } if *phase != LocationPhase::Available => Some(NotWritable::Phase(phase.clone())),
-            Self::Found { .. } | Self::Gone | Self::Unread(_) => None,
+            Self::Found { .. } | Self::Gone | Self::Unread(_) | Self::Copied(_) => None,
         }
+    }
+
+    fn is_available(&self) -> bool {
+        matches!(
+            self,
+            Self::Found {
+                phase: Some(LocationPhase::Available),
+                ..
+            }
+        )
+    }
+
+    /// Whether a restore does not read a backup there: it is gone, or unavailable.
+    pub fn is_unusable(&self) -> bool {
+        let is_unavailable = matches!(
+            self,
+            Self::Found {
+                phase: Some(LocationPhase::Unavailable),
+                ..
+            }
+        );
+        is_unavailable || *self == Self::Gone
     }
 }
 
@@ -171,6 +199,17 @@ impl Places {
             Ok(all) => all.get(name).cloned().unwrap_or(Place::Gone),
             Err(why) => Place::Unread(why.clone()),
         }
+    }
+
+    /// The place that a restore of a backup reads.
+    pub fn of_backup(&self, backup: &Evidence) -> Place {
+        let own = self.find(&backup.location);
+        if !own.is_unusable() && backup.files != Files::Missing {
+            return own;
+        }
+        let mut copies = backup.copies.iter();
+        let copy = copies.find(|location| self.find(location).is_available());
+        copy.map_or(own, |location| Place::Copied(location.clone()))
     }
 
     /// The location of backups without one, as the controller chooses it: the newest that is marked
@@ -226,6 +265,11 @@ impl Evidence {
             created,
             files,
             location: backup.spec.storage_location.clone().unwrap_or_default(),
+            copies: backup
+                .complete_copies()
+                .map(|copy| copy.location.clone())
+                .collect(),
+            is_copy: annotation(backup, COPY_OF_ANNOTATION).is_some(),
             missing: MissingData::read(annotation(backup, MISSING_DATA_ANNOTATION)),
             elsewhere: MissingData::read(annotation(backup, DATA_ELSEWHERE_ANNOTATION)),
             verified,
@@ -311,6 +355,9 @@ impl Evidence {
         match place {
             None => {}
             Some(_) if name.is_empty() => add(Answer::Unknown, "it names no location".to_owned()),
+            Some(Place::Copied(copy)) => {
+                add(Answer::Yes, format!("from its copy in location {copy}"));
+            }
             Some(Place::Gone) => add(Answer::No, format!("location {name} does not exist")),
             Some(Place::Unread(why)) => {
                 add(
@@ -350,6 +397,7 @@ impl Evidence {
                     );
                 }
             }
+            Files::Missing if matches!(place, Some(Place::Copied(_))) => {}
             Files::Missing => add(Answer::No, format!("its files are not in location {name}")),
         }
         if self.is_empty {
@@ -364,6 +412,7 @@ impl Evidence {
         }
         if let Some(findings) = self
             .verified
+            .as_ref()
             .map(|last| last.findings)
             .filter(|findings| *findings > 0)
         {
@@ -380,21 +429,14 @@ impl Evidence {
         }
         if let Some(data) = &self.elsewhere {
             let volumes = counted(data.missing, "volume");
-            add(
-                Answer::Partly,
-                format!("the data of {volumes} is where only a Velero server reads it"),
-            );
+            let place = if self.is_copy {
+                "not in this copy"
+            } else {
+                "where only a Velero server reads it"
+            };
+            add(Answer::Partly, format!("the data of {volumes} is {place}"));
         }
     }
-}
-
-fn annotation<'a>(backup: &'a Backup, name: &str) -> Option<&'a str> {
-    backup
-        .metadata
-        .annotations
-        .as_ref()?
-        .get(name)
-        .map(String::as_str)
 }
 
 #[cfg(test)]
@@ -424,6 +466,52 @@ mod tests {
             is_read_only: false,
             is_default: false,
             created: None,
+        }
+    }
+
+    #[test]
+    fn a_copy_counts_where_the_own_location_cannot_be_read() {
+        let object = |annotations: Value| {
+            let copies =
+                json!(["a", "b"].map(|name| json!({ "location": name, "phase": "Completed" })));
+            let object = json!({ "metadata": { "name": "x", "creationTimestamp": CREATED, "annotations": annotations },
+                "spec": { "storageLocation": "own" },
+                "status": { "phase": "Completed", "startTimestamp": CREATED, "copies": copies } });
+            Evidence::of(&serde_json::from_value(object).unwrap())
+        };
+        let places = |own: Option<&str>, of_a: &str| {
+            let of_a = ("a".to_owned(), place(Some(of_a), None));
+            let of_b = ("b".to_owned(), place(Some("Available"), None));
+            let own = own.map(|phase| ("own".to_owned(), place(Some(phase), None)));
+            Places(Ok([of_a, of_b].into_iter().chain(own).collect()))
+        };
+        let whole = object(json!({}));
+        let without_files = object(json!({ FILES_MISSING_ANNOTATION: "" }));
+        for (evidence, own, of_a, expected) in [
+            (&whole, Some("Available"), "Available", "Yes []"),
+            (
+                &whole,
+                Some("Unavailable"),
+                "Available",
+                "Yes [\"from its copy in location a\"]",
+            ),
+            (
+                &whole,
+                None,
+                "Unavailable",
+                "Yes [\"from its copy in location b\"]",
+            ),
+            (
+                &without_files,
+                Some("Available"),
+                "Available",
+                "Yes [\"from its copy in location a\"]",
+            ),
+        ] {
+            let place = places(own, of_a).of_backup(evidence);
+            let judged = evidence.judge(Some(&place));
+            let found = format!("{:?} {:?}", judged.answer, judged.reasons);
+            assert_eq!(found, expected);
         }
     }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::api::common::null_default;
+use crate::api::null_default;
 
 /// Maximum number of messages of each kind. The lists are held in memory; the log has all messages.
 const MAX_MESSAGES: i64 = 10_000;

@@ -6,10 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{
-    api::{Extra, kind::string_enum},
-    volume_info::NativeSnapshotInfo,
-};
+use crate::api::{Extra, kind::string_enum};
 
 string_enum! {
     #[derive(Default)]
@@ -17,7 +14,7 @@ string_enum! {
         #[default]
         New = "New",
         Completed = "Completed",
-        /// It is not, as far as anybody knows.
+        /// It is not, as far as is known.
         Failed = "Failed",
     }
 }
@@ -94,18 +91,6 @@ impl VolumeSnapshot {
     pub fn usable(&self) -> Option<&str> {
         let id = self.status.provider_snapshot_id.as_str();
         (self.status.phase == SnapshotPhase::Completed && !id.is_empty()).then_some(id)
-    }
-
-    /// Its part of an entry of `-volumeinfo.json.gz`.
-    pub fn info(&self) -> NativeSnapshotInfo {
-        NativeSnapshotInfo {
-            phase: self.status.phase.clone(),
-            iops: self.spec.volume_iops.unwrap_or_default().to_string(),
-            snapshot_handle: self.status.provider_snapshot_id.clone(),
-            volume_az: self.spec.volume_az.clone(),
-            volume_type: self.spec.volume_type.clone(),
-            extra: Extra::default(),
-        }
     }
 }
 

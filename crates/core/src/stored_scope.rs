@@ -72,6 +72,7 @@ impl SelectingSpec for RestoreSpec {
             hooks: None,
             uploader_config: None,
             item_operation_timeout: None,
+            drill: None,
             ..self.clone()
         }
     }

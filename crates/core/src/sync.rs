@@ -14,6 +14,10 @@ string_enum! {
     NoteKind {
         /// The name is used by another location.
         Conflict = "conflict",
+        /// A copy, whose original is in another location.
+        Copy = "copy",
+        /// The copy of a backup of another location is gone; it is made again.
+        CopyGone = "copy_gone",
         /// Files are being deleted, or a deletion is pending.
         Deleting = "deleting",
         /// The store or the API server did not answer.

@@ -2,7 +2,7 @@
 
 use std::{borrow::Borrow, error::Error, fmt::Display};
 
-/// An error with those of its causes that its own text does not include.
+/// An error with its causes, except for causes that its own text includes.
 pub fn causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -38,4 +38,14 @@ pub fn shortened(text: &str, chars: usize) -> String {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
+}
+
+/// A text of any origin on one line, without control characters: safe for a terminal and for an
+/// Event.
+pub fn plain(text: &str) -> String {
+    text.split(char::is_control)
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
 }

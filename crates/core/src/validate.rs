@@ -13,8 +13,11 @@
 //! cannot read such objects either.
 
 mod backup;
+mod copies;
+mod drill;
 mod engine;
 mod lists;
+mod prune;
 mod raw;
 mod restore;
 mod schedule;
@@ -27,7 +30,7 @@ pub use engine::{engine_backup, engine_restore};
 pub(crate) use lists::namespace_pattern;
 pub use raw::{raw_backup, raw_restore, undecodable_backup, undecodable_restore};
 pub use restore::restore;
-pub use schedule::{engine_schedule, raw_schedule, schedule, undecodable_schedule};
+pub use schedule::{engine_schedule, keep, raw_schedule, schedule, undecodable_schedule};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 

@@ -69,6 +69,16 @@ impl MissingData {
         })
     }
 
+    /// The volumes of a backup whose data stays behind when its files are copied into another
+    /// location.
+    pub fn left_behind(records: &[VolumeInfo], in_repository: &[RepositoryVolume]) -> Option<Self> {
+        let recorded = records.iter().map(|record| {
+            let why = record.missing().is_none().then(|| stays(record).to_owned());
+            (record.name(), why)
+        });
+        Self::among(recorded).or_else(|| Self::in_repository(in_repository, records.len()))
+    }
+
     /// `None` if nothing is missing.
     fn known(self) -> Option<Self> {
         (self.missing > 0).then_some(self)
@@ -116,6 +126,17 @@ impl MissingData {
             counted(*of, "volume"),
             listed(&named, *missing)
         )
+    }
+}
+
+/// Where the saved data of a volume is.
+fn stays(record: &VolumeInfo) -> &'static str {
+    let is_in_repository = record.backup_method == Some(VolumeMethod::PodVolumeBackup)
+        || record.snapshot_data_moved == Some(true);
+    if is_in_repository {
+        "it is in a repository beside the original"
+    } else {
+        "it is a snapshot in the storage system"
     }
 }
 
@@ -398,7 +419,7 @@ mod tests {
         let restored = VolumeInfo::of(&restored).unwrap();
         let missing =
             VolumeInfo::not_restored("shop", "data", "pv-1", "its snapshot was not restored");
-        let pod = VolumeInfo::not_restored_of_pod("copy", &of_pod, "elsewhere").unwrap();
+        let pod = of_pod.not_restored("copy", "elsewhere").unwrap();
         let data = MissingData::of(&[restored, missing, pod]).unwrap();
         assert_eq!(
             data.sentence("was not restored"),
@@ -406,7 +427,7 @@ mod tests {
              volume cache of pod copy/web (elsewhere)"
         );
         assert_eq!(
-            VolumeInfo::not_restored_of_pod("copy", &RepositoryVolume::unnamed(), "elsewhere"),
+            RepositoryVolume::unnamed().not_restored("copy", "elsewhere"),
             None
         );
     }
@@ -486,6 +507,27 @@ mod tests {
     ) {
         let record = VolumeInfo::of(&record);
         assert_eq!(DataSource::of(record.as_ref(), found), expected);
+    }
+
+    #[test]
+    fn data_outside_of_the_files_of_a_backup_stays_behind() {
+        let of = |claim: &str, more: &Value| {
+            let entry = json!({"pvcNamespace": "db", "pvcName": claim});
+            VolumeInfo::of(&json_patched(entry, more)).unwrap()
+        };
+        let records = [
+            of(
+                "moved",
+                &json!({"backupMethod": "CSISnapshot", "snapshotDataMoved": true}),
+            ),
+            of("snapshot", &json!({"backupMethod": "CSISnapshot"})),
+            of("none", &json!({"skipped": true})),
+        ];
+        let found = MissingData::left_behind(&records, &[]).unwrap();
+        assert_eq!((found.missing, found.of), (2, 3));
+        assert!(found.volumes["db/moved"].contains("repository"));
+        assert!(found.volumes["db/snapshot"].contains("storage system"));
+        assert_eq!(MissingData::left_behind(&records[2..], &[]), None);
     }
 
     #[test]

@@ -11,10 +11,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::{
-    api::{Extra, common::is_default, kind::string_enum, null_default, transfer::MovePhase},
+    api::{Extra, go_json::is_default, kind::string_enum, null_default, transfer::MovePhase},
     data_movement::{DATA_MOVER, REPOSITORY_TYPE},
-    repository_data::RepositoryVolume,
-    snapshot::SnapshotPhase,
+    snapshot::{SnapshotPhase, VolumeSnapshot},
 };
 
 /// Reason for missing data if the file gives none.
@@ -267,27 +266,6 @@ impl VolumeInfo {
         }
     }
 
-    /// The same for a pod's volume without a claim; `namespace` is the pod's target. `None` if the
-    /// volume is unknown.
-    pub fn not_restored_of_pod(
-        namespace: &str,
-        volume: &RepositoryVolume,
-        why: &str,
-    ) -> Option<Self> {
-        let (pod, name) = volume.mount.as_ref().filter(|_| volume.claim.is_none())?;
-        Some(Self {
-            pvr_info: Some(PodVolumeInfo {
-                pod_namespace: namespace.to_owned(),
-                pod_name: pod.clone(),
-                volume_name: name.clone(),
-                ..PodVolumeInfo::default()
-            }),
-            skipped: Some(true),
-            skipped_reason: Some(why.to_owned()),
-            ..Self::default()
-        })
-    }
-
     /// The namespace of the claim; empty if there is none.
     pub fn namespace(&self) -> &str {
         self.pvc_namespace.as_str()
@@ -376,6 +354,21 @@ impl VolumeInfo {
             return format!("volume {volume_name} of pod {pod_namespace}/{pod_name}");
         }
         self.volume().to_owned()
+    }
+}
+
+impl NativeSnapshotInfo {
+    /// From the record of a snapshot.
+    pub fn of(snapshot: &VolumeSnapshot) -> Self {
+        let VolumeSnapshot { spec, status, .. } = snapshot;
+        Self {
+            phase: status.phase.clone(),
+            iops: spec.volume_iops.unwrap_or_default().to_string(),
+            snapshot_handle: status.provider_snapshot_id.clone(),
+            volume_az: spec.volume_az.clone(),
+            volume_type: spec.volume_type.clone(),
+            extra: Extra::default(),
+        }
     }
 }
 

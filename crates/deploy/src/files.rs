@@ -35,6 +35,8 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("monitoring/prometheus-rule.yaml", include_str!("../../../deploy/monitoring/prometheus-rule.yaml")),
     ("namespace/kustomization.yaml", include_str!("../../../deploy/namespace/kustomization.yaml")),
     ("namespace/replacements.yaml", include_str!("../../../deploy/namespace/replacements.yaml")),
+    ("network-policies/kustomization.yaml", include_str!("../../../deploy/network-policies/kustomization.yaml")),
+    ("network-policies/network-policies.yaml", include_str!("../../../deploy/network-policies/network-policies.yaml")),
     ("once/kustomization.yaml", include_str!("../../../deploy/once/kustomization.yaml")),
     ("once/namespace.yaml", include_str!("../../../deploy/once/namespace.yaml")),
     ("platforms/host-network/kustomization.yaml", include_str!("../../../deploy/platforms/host-network/kustomization.yaml")),

@@ -68,7 +68,7 @@ const ADMISSION: &str = "admissionregistration.k8s.io";
 const FLOW: &str = "flowcontrol.apiserver.k8s.io";
 
 /// All kinds of `deploy/`.
-pub const KINDS: [Kind; 19] = [
+pub const KINDS: [Kind; 20] = [
     of("Namespace", "", "v1", "namespaces", false, Stage::Once),
     of(
         "CustomResourceDefinition",
@@ -169,6 +169,14 @@ pub const KINDS: [Kind; 19] = [
         Stage::Programs,
     ),
     of("ConfigMap", "", "v1", "configmaps", true, Stage::Programs),
+    of(
+        "NetworkPolicy",
+        "networking.k8s.io",
+        "v1",
+        "networkpolicies",
+        true,
+        Stage::Programs,
+    ),
     of(
         "PrometheusRule",
         "monitoring.coreos.com",

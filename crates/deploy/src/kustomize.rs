@@ -111,7 +111,7 @@ struct Configuration {
 #[serde(deny_unknown_fields)]
 struct ImageField {
     kind: String,
-    /// The names that lead to it, separated by `/`; those of lists end with `[]`.
+    /// The names that lead to it, separated by `/`; names of lists end with `[]`.
     path: String,
 }
 

@@ -58,6 +58,7 @@ pub fn everything(namespace: &str) -> Result<Vec<Value>, DeployError> {
     let all = Options {
         profiles: Options::known_profiles(),
         monitoring: true,
+        network_policies: true,
         ..Options::default()
     };
     let mut objects = programs(namespace, &all)?;

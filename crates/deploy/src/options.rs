@@ -40,6 +40,9 @@ pub struct Options {
     pub host_network: bool,
     /// Whether PodMonitors are created for the Prometheus operator.
     pub monitoring: bool,
+    /// Whether NetworkPolicies restrict the connections of the pods.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub network_policies: bool,
     /// Registry of the images, such as `registry.example.com/backup`; images are named like the
     /// programs.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,6 +104,7 @@ impl Options {
             (self.host_network, "platforms/host-network"),
             (self.mode == Mode::Guard, "modes/guard"),
             (self.monitoring, "monitoring"),
+            (self.network_policies, "network-policies"),
         ];
         let chosen = flags
             .into_iter()

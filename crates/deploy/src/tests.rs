@@ -68,7 +68,12 @@ fn a_guard_ships_no_definitions_and_writes_nothing_of_the_other_server() {
             "{name}"
         );
         assert!(
-            !["backup-engine-phases", "backup-read-keys"].contains(&name)
+            ![
+                "backup-engine-phases",
+                "backup-read-keys",
+                "backup-volume-data"
+            ]
+            .contains(&name)
                 || !kind.ends_with("Binding"),
             "{name}"
         );
@@ -227,6 +232,41 @@ fn pods_that_move_data_have_an_account_without_a_token() {
         false
     );
     assert_eq!(account(Mode::Guard), None);
+}
+
+#[test]
+fn network_policies_are_a_choice_and_let_nothing_into_the_pods_of_the_mover() {
+    let policies = |network_policies: bool| -> Vec<Value> {
+        let options = Options {
+            network_policies,
+            ..Options::default()
+        };
+        let objects = programs("vault", &options).unwrap();
+        objects
+            .into_iter()
+            .filter(|object| id(object).0 == "NetworkPolicy")
+            .collect()
+    };
+    assert!(policies(false).is_empty());
+    let policies = policies(true);
+    let spec = |name: &str| {
+        let found = policies.iter().find(|policy| id(policy).1 == name);
+        found.unwrap()["spec"].clone()
+    };
+    let mover = spec(MOVER);
+    assert_eq!(mover["policyTypes"], json!(["Ingress", "Egress"]));
+    assert_eq!(mover.get("ingress"), None);
+    let names = |ports: &Value, key: &str| -> BTreeSet<String> {
+        let ports = ports.as_array().unwrap().iter();
+        ports
+            .map(|port| port[key].as_str().unwrap().to_owned())
+            .collect()
+    };
+    for (deployment, program) in deployments(&Options::default()).iter().zip(PROGRAMS) {
+        let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+        let admitted = names(&spec(program)["ingress"][0]["ports"], "port");
+        assert_eq!(admitted, names(&container["ports"], "name"), "{program}");
+    }
 }
 
 #[test]

@@ -14,9 +14,6 @@ use crate::{
     claim::{Claim, Entry, ObjectKey, Standing, State},
     lease::{LedgerError, LedgerStore},
     ledger::{Ask, Ledger},
-    observe::ObservedObject,
-    protected_profile::ProtectedProfile,
-    reconciler::LedgerReconciler,
     transition::{
         EndRules, EntryTransition, ObservedState, PriorObservation, Reason, Times, decide,
     },
@@ -31,6 +28,14 @@ const RETRY_BUDGET: Duration = Duration::from_secs(10);
 const READ_BUDGET: Duration = Duration::from_secs(30);
 /// Number of claims judged before the result is written: a later failure cannot undo that.
 const CLAIMS_PER_WRITE: usize = 256;
+/// Maximum time between two looks. The end of a backup or restore releases its claim at once; this
+/// is for missed ends.
+const MAX_PERIOD: Duration = Duration::from_secs(10);
+
+/// The time between two looks for this grace: several looks in each.
+pub(crate) fn look_period(grace: Duration) -> Duration {
+    (grace / 8).clamp(Duration::from_millis(250), MAX_PERIOD)
+}
 
 /// The history of one observer, on its own monotonic clock: never another process's timestamp.
 #[derive(Debug)]
@@ -84,9 +89,9 @@ impl Collector {
         decide(key, entry, observed, prior, self.ends)
     }
 
-    /// Maximum time until an entry ends that only a timeout ends. The [`LedgerReconciler`] that
-    /// ends it sees its state up to a period late, and acts up to a period after the timeout; an
-    /// orphan takes one look more.
+    /// Maximum time until an entry ends that only a timeout ends. The observer that ends it sees
+    /// its state up to a period late, and acts up to a period after the timeout; an orphan takes
+    /// one look more.
     pub fn left(&self, key: &ObjectKey, entry: &Entry, now: Instant) -> Duration {
         let since = self.waiting.get(&(key.clone(), entry.uid.clone()));
         let since = since.filter(|(standing, _)| *standing == entry.standing());
@@ -100,7 +105,7 @@ impl Collector {
                 (self.times.of(entry), 3)
             }
         };
-        time.saturating_sub(age) + LedgerReconciler::period(self.times.grace) * looks
+        time.saturating_sub(age) + look_period(self.times.grace) * looks
     }
 
     /// How long an entry has been in its current state; an entry whose object exists does not age.
@@ -163,7 +168,7 @@ impl Collector {
             .await
     }
 
-    async fn collect_claims(
+    pub(crate) async fn collect_claims(
         &mut self,
         store: &LedgerStore,
         scope: &str,
@@ -229,42 +234,6 @@ impl Collector {
         self.stored
             .retain(|uid| ledger.claims.iter().any(|claim| claim.entry(uid).is_some()));
     }
-}
-
-/// Frees the claims of objects that were seen stored and are gone, without waiting for a grace:
-/// their uids cannot be stored again. A fresh read of each name decides.
-pub async fn collect_gone(
-    protected: &ProtectedProfile,
-    scope: &str,
-    gone: &[ObservedObject],
-) -> Result<CollectionOutcome, LedgerError> {
-    let store = &protected.store;
-    let Some(stored) = store.read(scope).await? else {
-        return Ok(CollectionOutcome::default());
-    };
-    // It has seen only these objects, so no other entry counts as aged.
-    let mut collector = protected.collector();
-    for object in gone {
-        collector.remember_stored(&object.uid);
-    }
-    let claims: Vec<Claim> = stored
-        .ledger
-        .claims
-        .iter()
-        .filter(|claim| {
-            gone.iter()
-                .any(|object| object.key == claim.key && claim.entry(&object.uid).is_some())
-        })
-        .cloned()
-        .collect();
-    collector
-        .collect_claims(
-            store,
-            scope,
-            &claims,
-            tokio::time::Instant::now().into_std(),
-        )
-        .await
 }
 
 /// An entry, in the state in which it was judged, and its transition.

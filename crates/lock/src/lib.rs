@@ -7,6 +7,10 @@
 //! together.
 #![warn(unreachable_pub)]
 
+#[cfg(test)]
+#[macro_use]
+extern crate backup_testkit;
+
 pub mod activate;
 pub mod admission;
 pub mod claim;

@@ -16,6 +16,7 @@ use backup_core::{
     profile::{Profile, ScopeRule},
 };
 use futures::{StreamExt as _, stream};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client,
     api::{DynamicObject, ListParams},
@@ -185,9 +186,18 @@ impl Objects {
 
     /// Whether a namespace is being deleted, or gone.
     pub async fn namespace_is_terminating(&self, name: &str) -> Result<bool, ObserveError> {
-        let api: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(self.client.clone());
-        let namespace = bounded(&format!("namespace {name}"), api.get_opt(name)).await?;
+        let namespace = self.namespace(name).await?;
         Ok(namespace.is_none_or(|namespace| namespace.metadata.deletion_timestamp.is_some()))
+    }
+
+    /// Whether a namespace exists.
+    pub async fn namespace_exists(&self, name: &str) -> Result<bool, ObserveError> {
+        Ok(self.namespace(name).await?.is_some())
+    }
+
+    async fn namespace(&self, name: &str) -> Result<Option<Namespace>, ObserveError> {
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        bounded(&format!("namespace {name}"), api.get_opt(name)).await
     }
 
     /// The restore that holds the operator's own Lease of this scope, if there is such a Lease and

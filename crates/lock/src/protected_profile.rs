@@ -236,10 +236,7 @@ mod tests {
         let unknown = profiles(None, &["acme".to_owned()])
             .unwrap_err()
             .to_string();
-        assert!(
-            unknown.contains("acme") && unknown.contains("percona-ps"),
-            "{unknown}"
-        );
+        assert_says!(unknown, "acme", "percona-ps");
     }
 
     #[test]
@@ -273,15 +270,7 @@ mod tests {
             .map(|one| one.name.as_str())
             .collect();
         assert_eq!(unusable, ["acme", "velero", "other"]);
-        assert!(
-            broken.unusable[1]
-                .why
-                .contains("velero.yaml: not a profile"),
-            "{broken:?}"
-        );
-        assert!(
-            broken.unusable[2].why.contains("no profile \"other\""),
-            "{broken:?}"
-        );
+        assert_says!(broken.unusable[1].why, "velero.yaml: not a profile");
+        assert_says!(broken.unusable[2].why, "no profile \"other\"");
     }
 }

@@ -11,17 +11,15 @@ use std::{
 };
 
 use crate::{
-    claim::VELERO_SCOPE,
-    collect::{CollectionOutcome, Collector},
+    claim::{Claim, VELERO_SCOPE},
+    collect::{CollectionOutcome, Collector, look_period},
     lease::{LedgerError, LedgerRepair, RepairOutcome, Upkeep},
+    observe::ObservedObject,
     protected_profile::ProtectedProfile,
 };
 
 /// Time after which an empty ledger of a profile is removed; Velero's stays.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(10);
-/// Maximum time between two looks. The end of a backup or restore releases its claim at once; this
-/// is for missed ends.
-const MAX_PERIOD: Duration = Duration::from_secs(10);
 /// Number of periods between two looks while nothing is claimed.
 const IDLE_PERIODS: u32 = 6;
 /// Time after which every ledger is read directly, whatever lists show: they miss one that has lost
@@ -53,15 +51,10 @@ impl LedgerReconciler {
         &self.protected
     }
 
-    /// The time between two looks for this grace: several looks in each.
-    pub fn period(grace: Duration) -> Duration {
-        (grace / 8).clamp(Duration::from_millis(250), MAX_PERIOD)
-    }
-
     /// Waits until the next look is due: for a period, or for a few if nothing is claimed and no
     /// look is requested.
     pub async fn wait(&self) {
-        let period = Self::period(self.protected.times.grace);
+        let period = look_period(self.protected.times.grace);
         if self.idle {
             // Both results are fine: requested, or timed out.
             _ = tokio::time::timeout(
@@ -123,4 +116,40 @@ impl LedgerReconciler {
             collector.collect(&protected.store, scope, now).await?,
         ))
     }
+}
+
+/// Frees the claims of objects that were seen stored and are gone, without waiting for a grace:
+/// their uids cannot be stored again. A fresh read of each name decides.
+pub async fn collect_gone(
+    protected: &ProtectedProfile,
+    scope: &str,
+    gone: &[ObservedObject],
+) -> Result<CollectionOutcome, LedgerError> {
+    let store = &protected.store;
+    let Some(stored) = store.read(scope).await? else {
+        return Ok(CollectionOutcome::default());
+    };
+    // It has seen only these objects, so no other entry counts as aged.
+    let mut collector = protected.collector();
+    for object in gone {
+        collector.remember_stored(&object.uid);
+    }
+    let claims: Vec<Claim> = stored
+        .ledger
+        .claims
+        .iter()
+        .filter(|claim| {
+            gone.iter()
+                .any(|object| object.key == claim.key && claim.entry(&object.uid).is_some())
+        })
+        .cloned()
+        .collect();
+    collector
+        .collect_claims(
+            store,
+            scope,
+            &claims,
+            tokio::time::Instant::now().into_std(),
+        )
+        .await
 }

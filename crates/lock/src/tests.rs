@@ -56,7 +56,7 @@ fn percona(api: &FakeApi) -> ProtectedProfile {
     ProtectedProfile::new(api.client(), "velero", profile, GRACE)
 }
 
-/// The path of a scope's ledger, and that of its marker.
+/// The paths of a scope's ledger and of its marker.
 fn paths(scope: &str) -> (String, String) {
     let name = lease_name(scope);
     (ledger_path(&name), marker_path(&name))

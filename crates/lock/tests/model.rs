@@ -23,7 +23,7 @@ use rstest::rstest;
 use stateright::{Checker, HasDiscoveries, Model};
 
 /// Maximum number of steps; a scenario that reaches it was not explored completely.
-const CAP: usize = 2_000_000;
+const MAX_STATES: usize = 2_000_000;
 
 /// Explores a scenario completely and expects no violation.
 #[rstest]
@@ -54,7 +54,7 @@ fn the_model_holds(#[case] scenario: Scenario) {
     let checker = Lock::new(scenario)
         .checker()
         .threads(2)
-        .target_state_count(CAP)
+        .target_state_count(MAX_STATES)
         .finish_when(HasDiscoveries::AnyFailures)
         .spawn_bfs()
         .join();
@@ -74,7 +74,10 @@ fn the_model_holds(#[case] scenario: Scenario) {
             told(&path)
         );
     }
-    assert!(steps < CAP, "{title}: only {steps} steps were explored");
+    assert!(
+        steps < MAX_STATES,
+        "{title}: only {steps} steps were explored"
+    );
     for seen in [SEEN_WORK, SEEN_REFUSAL] {
         assert!(
             checker.discovery(seen).is_some(),
@@ -194,7 +197,7 @@ fn the_model_catches(
     let title = scenario.title;
     let checker = Lock::new(scenario.with(mistake))
         .checker()
-        .target_state_count(CAP)
+        .target_state_count(MAX_STATES)
         .finish_when(HasDiscoveries::AllOf([property].into()))
         .spawn_bfs()
         .join();

@@ -111,6 +111,7 @@ impl<M: Typed, const N: usize> Typed for Series<M, N> {
 
 /// A declaration, to be registered as a metric with `N` labels.
 pub(crate) struct Declaration<const N: usize> {
+    /// Name with its prefix, without the suffix of counters.
     pub(crate) name: &'static str,
     pub(crate) help: &'static str,
     pub(crate) labels: [&'static str; N],
@@ -158,12 +159,16 @@ where
 
 /// Defines a struct from lines `name: Type [labels], "meaning";`. Each is a field, and is
 /// registered under its name with the prefix. Counters get the suffix `_total` when served; a
-/// histogram names its bounds: `name: Type [labels] in BOUNDS, …`.
+/// histogram names its bounds: `name: Type [labels] in BOUNDS, …`. A metric that has another name
+/// is declared with all of it: `name: Type [labels] as "full_name", …`.
 macro_rules! metrics {
     (
         $(#[$doc:meta])*
         $metrics:ident, $prefix:literal;
-        $($name:ident: $type:ty [$($label:ident),*] $(in $bounds:ident)?, $help:literal;)*
+        $(
+            $name:ident: $type:ty [$($label:ident),*] $(in $bounds:ident)? $(as $full:literal)?,
+            $help:literal;
+        )*
     ) => {
         $(#[$doc])*
         #[derive(Debug)]
@@ -174,11 +179,11 @@ macro_rules! metrics {
 
         impl Default for $metrics {
             fn default() -> Self {
-                let mut registry = prometheus_client::registry::Registry::with_prefix($prefix);
+                let mut registry = prometheus_client::registry::Registry::default();
                 $(let $name = $crate::declare::Declared::declared(
                     &mut registry,
                     $crate::declare::Declaration {
-                        name: stringify!($name),
+                        name: metrics!(@name $prefix, $name $(, $full)?),
                         help: $help,
                         labels: [$(stringify!($label)),*],
                         bounds: metrics!(@bounds $($bounds)?),
@@ -203,7 +208,7 @@ macro_rules! metrics {
                     let kind = <$type as $crate::declare::Typed>::TYPE;
                     let suffix = if kind == "counter" { "_total" } else { "" };
                     $crate::Description {
-                        name: format!("{}_{}{suffix}", $prefix, stringify!($name)),
+                        name: format!("{}{suffix}", metrics!(@name $prefix, $name $(, $full)?)),
                         kind,
                         labels: vec![$(stringify!($label)),*],
                         help: $help,
@@ -212,6 +217,8 @@ macro_rules! metrics {
             }
         }
     };
+    (@name $prefix:literal, $name:ident, $full:literal) => { $full };
+    (@name $prefix:literal, $name:ident) => { concat!($prefix, "_", stringify!($name)) };
     (@bounds $bounds:ident) => { &$bounds };
     (@bounds) => { &[] };
 }
@@ -229,6 +236,7 @@ mod tests {
         events: Series<Counter, 2> [kind, reason], "Things that happen";
         level: Series<Gauge, 1> [kind], "How high it stands";
         seconds: Series<Histogram, 1> [kind] in BOUNDS, "How long it takes";
+        named: Series<Counter, 1> [kind] as "other_name", "Things under another name";
     }
 
     #[test]
@@ -238,6 +246,7 @@ mod tests {
         metrics.events.of(["a", "b"]).inc();
         metrics.level.set(["a"], Some(3));
         metrics.seconds.of(["a"]).observe(0.7);
+        metrics.named.of(["a"]).inc();
         let text = metrics.encode();
         for line in [
             "# HELP test_plain A number.",
@@ -246,6 +255,7 @@ mod tests {
             "test_level{kind=\"a\"} 3",
             "test_seconds_bucket{le=\"0.5\",kind=\"a\"} 0",
             "test_seconds_bucket{le=\"1.0\",kind=\"a\"} 1",
+            "other_name_total{kind=\"a\"} 1",
         ] {
             assert!(
                 text.lines().any(|found| found == line),
@@ -260,11 +270,12 @@ mod tests {
             .iter()
             .map(|(name, kind, labels)| (name.as_str(), *kind, &labels[..]))
             .collect();
-        let expected: [(&str, &str, &[&str]); 4] = [
+        let expected: [(&str, &str, &[&str]); 5] = [
             ("test_plain", "gauge", &[]),
             ("test_events_total", "counter", &["kind", "reason"]),
             ("test_level", "gauge", &["kind"]),
             ("test_seconds", "histogram", &["kind"]),
+            ("other_name_total", "counter", &["kind"]),
         ];
         assert_eq!(described, expected);
     }

@@ -6,6 +6,8 @@ use serde_json::Value;
 
 use crate::{ControllerMetrics, Description, WebhookMetrics};
 
+/// Prefixes of the names of our metrics.
+const PREFIXES: [&str; 3] = ["velero_", "podVolume_", "backup_webhook_"];
 /// Labels that a scrape adds.
 const OF_TARGETS: [&str; 4] = ["namespace", "pod", "job", "instance"];
 
@@ -54,7 +56,7 @@ fn selectors(query: &str) -> Vec<(&str, Vec<&str>)> {
                 .unwrap_or(rest.len() - start),
         );
         rest = after;
-        if !name.starts_with("velero_") && !name.starts_with("backup_webhook_") {
+        if !PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
             continue;
         }
         let matchers = after
@@ -150,6 +152,10 @@ fn a_query_with_a_name_or_a_label_that_is_gone_is_found() {
         (
             "1 - velero_backup_last_state",
             "velero_backup_last_state does not exist",
+        ),
+        (
+            "podVolume_data_upload_success",
+            "podVolume_data_upload_success does not exist",
         ),
         (
             "velero_leader{schedule!=\"\"} == 0",

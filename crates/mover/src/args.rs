@@ -1,10 +1,15 @@
 //! The command line.
 
-use std::{num::NonZeroU64, path::PathBuf, time::Duration};
+use std::{
+    num::{NonZeroU8, NonZeroU64},
+    path::PathBuf,
+    time::Duration,
+};
 
+use backup_core::data_movement::snapshot_notes;
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::ExistingFiles;
+use crate::{DataPart, ExistingFiles};
 
 /// Shortest time between the mark of data and its removal: no backup may take longer.
 const MIN_REMOVAL_DELAY: Duration = Duration::from_hours(1);
@@ -12,6 +17,8 @@ const MIN_REMOVAL_DELAY: Duration = Duration::from_hours(1);
 const ENVIRONMENT: &str = "\
 Environment:
   BACKUP_REPOSITORY_PASSWORD  Password of the repository
+  BACKUP_REPOSITORY_OTHER_PASSWORD
+                              Password whose keys add-key and remove-key add and remove
   BACKUP_STORE_CREDENTIALS    Contents of the location's credentials file (the Secret's value);
                               unset: credentials of the environment, such as workload identity
   BACKUP_STORE_CA             CA certificates of the store, PEM, if --ca-file is not given
@@ -39,6 +46,8 @@ Examples:
   backup-mover restore --bucket backups --repository restic/shop --snapshot 4f1c0a7d --target /volume
   # Read all data and name what is damaged
   backup-mover check --bucket backups --repository restic/shop --read-data
+  # Replace the password: add a key of another one, and later remove the keys of the old one
+  BACKUP_REPOSITORY_OTHER_PASSWORD=$NEW backup-mover add-key --bucket backups --repository restic/shop
   # Forget a snapshot; remove data that no snapshot has needed for three days
   backup-mover maintain --bucket backups --repository restic/shop --forget 4f1c0a7d… --prune";
 
@@ -122,7 +131,13 @@ pub(crate) enum Command {
     Backup(BackupArgs),
     /// Restore a snapshot into a folder or block device
     Restore(RestoreArgs),
-    /// Look for damage, and name the snapshots that it concerns
+    /// Open the repository, and do nothing else: whether the password is right
+    Open,
+    /// Add a key of another password: both passwords open the repository then
+    AddKey,
+    /// Remove the keys of another password, once the password opens the repository
+    RemoveKey,
+    /// Look for damage, and name the snapshots that it concerns. Backups may run meanwhile
     Check(CheckArgs),
     /// Forget snapshots, and remove data that none needs. No backup may run meanwhile
     Maintain(MaintainArgs),
@@ -134,6 +149,9 @@ impl Command {
             Self::Init => "init",
             Self::Backup(_) => "backup",
             Self::Restore(_) => "restore",
+            Self::Open => "open",
+            Self::AddKey => "add-key",
+            Self::RemoveKey => "remove-key",
             Self::Check(_) => "check",
             Self::Maintain(_) => "maintain",
         }
@@ -160,6 +178,10 @@ pub(crate) struct BackupArgs {
     /// Tag of the snapshot. Can be repeated.
     #[arg(long)]
     pub(crate) tag: Vec<String>,
+    /// Uids of the Backup and the DataUpload that the snapshot is for. The repository has a note of
+    /// the snapshot under them before the snapshot exists.
+    #[arg(long = "note", value_name = "BACKUP/UPLOAD", value_parser = notes)]
+    pub(crate) notes: Option<String>,
     /// Read all files, also those that look unchanged.
     #[arg(long)]
     pub(crate) read_all: bool,
@@ -187,6 +209,11 @@ pub(crate) enum ExistingArg {
     Replace,
     /// Keep those with the same size and time; restore or remove the others.
     Update,
+    /// Restore all files of the snapshot, and keep files that it does not have.
+    Overwrite,
+    /// Keep those with the same size and time and files that the snapshot does not have; restore the
+    /// others.
+    Amend,
 }
 
 impl From<ExistingArg> for ExistingFiles {
@@ -195,6 +222,8 @@ impl From<ExistingArg> for ExistingFiles {
             ExistingArg::Refuse => Self::Refuse,
             ExistingArg::Replace => Self::Replace,
             ExistingArg::Update => Self::Update,
+            ExistingArg::Overwrite => Self::Overwrite,
+            ExistingArg::Amend => Self::Amend,
         }
     }
 }
@@ -204,6 +233,17 @@ pub(crate) struct CheckArgs {
     /// Read all data and compare it with its checksums.
     #[arg(long)]
     pub(crate) read_data: bool,
+    /// Read one part of the data, such as 1/30: after all parts, all data was read.
+    #[arg(
+        long = "read-data-part",
+        value_name = "PART/PARTS",
+        value_parser = part,
+        conflicts_with = "read_data"
+    )]
+    pub(crate) part: Option<DataPart>,
+    /// Whole id of a pack to read as well; succeeds if there is none. Can be repeated.
+    #[arg(long = "read-pack", value_name = "ID")]
+    pub(crate) packs: Vec<String>,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -217,6 +257,17 @@ pub(crate) struct MaintainArgs {
     /// Time between mark and removal; longer than any backup takes. At least 1h.
     #[arg(long, value_name = "DURATION", default_value = "72h", value_parser = removal_delay)]
     pub(crate) removal_delay: Duration,
+}
+
+fn part(text: &str) -> Result<DataPart, String> {
+    let error = || format!("{text:?} is no part of the data such as 1/30");
+    let (part, parts) = text.split_once('/').ok_or_else(error)?;
+    let part: u8 = part.parse().map_err(|_| error())?;
+    let parts: NonZeroU8 = parts.parse().map_err(|_| error())?;
+    if part == 0 || part > parts.get() {
+        return Err(error());
+    }
+    Ok(DataPart { part, parts })
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -271,6 +322,20 @@ fn rate(text: &str) -> Result<NonZeroU64, String> {
     NonZeroU64::new(size(text)?).ok_or_else(|| format!("{text:?} is no rate"))
 }
 
+/// The folder of the notes.
+fn notes(text: &str) -> Result<String, String> {
+    let is_uid = |part: &str| {
+        part.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && part
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_'))
+    };
+    text.split_once('/')
+        .filter(|(backup, upload)| is_uid(backup) && is_uid(upload))
+        .map(|(backup, upload)| snapshot_notes(backup, upload))
+        .ok_or_else(|| format!("{text:?} is not of the form BACKUP/UPLOAD, with a uid each"))
+}
+
 fn setting(text: &str) -> Result<(String, String), String> {
     text.split_once('=')
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
@@ -305,6 +370,34 @@ mod tests {
         assert!(parse(&["backup", "--host", "h"]).is_err());
         assert!(parse(&["backup", "--host", "h", "--folder", "/a"]).is_ok());
         let both = ["backup", "--host", "h", "--folder", "/a", "--device", "/b"];
+        assert!(parse(&both).is_err());
+    }
+
+    #[test]
+    fn notes_are_in_a_folder_of_their_own() {
+        assert_eq!(notes("uid-b/uid-1"), Ok("uploads/uid-b/uid-1".to_owned()));
+        for text in [
+            "", "uid-b", "uid-b/", "/uid-1", "uid-b/..", "../uid-1", "a/b/c",
+        ] {
+            assert!(notes(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_part_of_the_data_is_one_of_all_parts() {
+        for text in ["1/30", "30/30", "1/1"] {
+            assert!(
+                parse(&["check", "--read-data-part", text]).is_ok(),
+                "{text}"
+            );
+        }
+        for text in ["", "1", "0/30", "31/30", "1/0", "1/256", "a/b"] {
+            assert!(
+                parse(&["check", "--read-data-part", text]).is_err(),
+                "{text}"
+            );
+        }
+        let both = ["check", "--read-data", "--read-data-part", "1/2"];
         assert!(parse(&both).is_err());
     }
 

@@ -1,14 +1,24 @@
 //! Errors of the mover, with messages that tell the user what to do.
 
-use std::{fmt::Display, path::Path};
+use std::{fmt::Display, path::Path, time::Duration};
 
-use backup_core::{
-    data_movement::failure_reason,
-    text::{causes, shortened},
-};
+use backup_core::{data_movement::failure_reason, text::shortened};
+use backup_store::{AnswerClass, StoreError};
 
 /// Maximum length of the detail in a message (characters).
 const MAX_DETAIL: usize = 1000;
+
+/// The reason of damage that is found when data is read.
+pub(crate) const CHANGED_CONTENTS: &str =
+    "it cannot be decrypted or decompressed, so its contents were changed";
+
+/// Begin of the keys of packs, below the repository.
+const PACKS: &str = "data/";
+/// Begin of the keys of index files, below the repository.
+const INDEX: &str = "index/";
+
+/// The request for the contents of an object, as messages call it.
+pub(crate) const READ: &str = "read";
 
 /// Why an operation ended without a result.
 ///
@@ -21,12 +31,9 @@ pub enum MoverError {
     /// A flag or a variable is wrong.
     #[error("{what}: {detail}")]
     Config { what: String, detail: String },
-    #[error("could not {action} {object} in the object store: {detail}")]
-    Store {
-        action: &'static str,
-        object: String,
-        detail: String,
-    },
+    /// The object store refused a request, or did not answer.
+    #[error("{detail}")]
+    Store { detail: String },
     #[error("there is no repository at {url}: run `backup-mover init`, or correct the prefix")]
     RepositoryMissing { url: String },
     #[error("there is a repository at {url} already; it was not changed")]
@@ -51,9 +58,14 @@ pub enum MoverError {
     /// The folder or device that is restored into cannot be used.
     #[error("{path} cannot be restored into: {detail}")]
     Target { path: String, detail: String },
-    /// Contents of the repository are missing or wrong.
-    #[error("the repository is damaged: {detail}; run `backup-mover check --read-data`")]
-    Damaged { detail: String },
+    /// Contents of the repository are missing or were changed.
+    #[error("the repository is damaged: {object}: {reason}. {}", damage_advice(.object))]
+    Damaged {
+        /// Key below the repository, such as that of a pack, or what else is damaged.
+        object: String,
+        /// Without a full stop at its end.
+        reason: String,
+    },
     /// Any other error of the repository's library.
     #[error("the repository cannot be used: {detail}")]
     Repository { detail: String },
@@ -76,7 +88,7 @@ impl MoverError {
             Self::SnapshotMissing { .. } => "snapshot_missing",
             Self::Source { .. } => "source",
             Self::Target { .. } => "target",
-            Self::Damaged { .. } => "damaged",
+            Self::Damaged { .. } => failure_reason::DAMAGED,
             Self::Repository { .. } => "repository",
             Self::Panicked { .. } => "panic",
         }
@@ -89,15 +101,44 @@ impl MoverError {
         }
     }
 
+    /// The last error of a request to the store, which was tried for this time. `key` is that of an
+    /// object below the repository at `url`.
     pub(crate) fn store(
-        action: &'static str,
-        object: impl Into<String>,
+        action: &str,
+        url: &str,
+        key: &str,
         source: &object_store::Error,
+        tried: Duration,
     ) -> Self {
-        Self::Store {
-            action,
-            object: object.into(),
-            detail: shortened(&causes(source), MAX_DETAIL),
+        let class = AnswerClass::of(source);
+        let is_gone = class == AnswerClass::MissingKey && action == READ;
+        if is_gone && key.starts_with(PACKS) {
+            return Self::damaged(key, "it is missing");
+        }
+        let error = StoreError::from_store(action, &format!("{url}/{key}"), source);
+        let error = shortened(&error.to_string(), MAX_DETAIL);
+        let detail = match class {
+            AnswerClass::Transient => format!(
+                "{error}; it was tried again for {} s: make sure that pods in the namespace of the \
+                 installation reach the store, and that it works",
+                tried.as_secs()
+            ),
+            AnswerClass::MissingKey => format!(
+                "{error}; a maintenance may have replaced it at this moment: try again. If that fails, \
+                 too, the repository is damaged"
+            ),
+            _ => error,
+        };
+        Self::Store { detail }
+    }
+
+    /// `object`: its key below the repository, or what else is damaged.
+    pub(crate) fn damaged(object: &str, reason: &str) -> Self {
+        // Sentences of rustic_core have a full stop.
+        let reason = reason.trim_end().trim_end_matches('.');
+        Self::Damaged {
+            object: object.to_owned(),
+            reason: shortened(reason, MAX_DETAIL),
         }
     }
 
@@ -125,5 +166,15 @@ impl MoverError {
         Self::Panicked {
             detail: shortened(detail, MAX_DETAIL),
         }
+    }
+}
+
+/// What damage means for volumes, and what to do.
+fn damage_advice(object: &str) -> &'static str {
+    if object.starts_with(INDEX) {
+        "Nothing can be saved or restored until restic has made the index again: docs/operate/stores.md#a-damaged-index"
+    } else {
+        "Volumes that do not need this data can be restored; the next check of the repository names those that do \
+         (`kubectl backup repositories`)"
     }
 }

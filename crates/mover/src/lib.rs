@@ -18,7 +18,6 @@ mod run;
 mod stop;
 #[cfg(test)]
 mod tests;
-mod throttle;
 mod volume;
 
 pub use args::Args;
@@ -28,8 +27,8 @@ pub use log_lines::install;
 pub use objects::TransferLimits;
 pub use progress::Progress;
 pub use repository::{
-    BackupRequest, CheckRequest, ExistingFiles, Job, MaintainRequest, Password, Report, Repository,
-    RestoreRequest, Source,
+    BackupRequest, CheckRequest, DataPart, DataToRead, ExistingFiles, Job, MaintainRequest,
+    Password, Report, Repository, RestoreRequest, Source,
 };
 pub use run::run;
 pub use stop::StopFlag;

@@ -8,7 +8,7 @@ use std::{num::NonZeroU64, ops::Range, sync::Arc, time::Duration};
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use backup_core::text::{causes, shortened};
-use backup_store::AnswerClass;
+use backup_store::{AnswerClass, Throttle};
 use bytes::Bytes;
 use futures::TryStreamExt as _;
 use object_store::{
@@ -21,7 +21,10 @@ use tokio::{
     time::Instant,
 };
 
-use crate::{MoverError, Progress, StopFlag, throttle::Throttle};
+use crate::{
+    MoverError, Progress, StopFlag,
+    error::{CHANGED_CONTENTS, READ},
+};
 
 /// Timeout for one attempt of one call. A pack of 16 MiB fits at 55 KB/s.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_mins(5);
@@ -163,7 +166,8 @@ impl Objects {
         }
     }
 
-    /// Reads an object, or a range of it. The range ends at the object's end at the latest.
+    /// Reads an object, or a range of it. The range ends at the object's end at the latest: nothing
+    /// is read of one that begins there.
     pub(crate) fn get(&self, key: &str, range: Option<Range<u64>>) -> Result<Bytes, MoverError> {
         self.block(self.download(key, range))
     }
@@ -180,6 +184,8 @@ impl Objects {
             let bytes = self.download(key, Some(range)).await?;
             Ok(Bytes::from_owner(HeldBytes {
                 bytes,
+                key: key.to_owned(),
+                stop: inner.stop.clone(),
                 _permit: permit,
             }))
         };
@@ -190,12 +196,25 @@ impl Objects {
         let inner = &self.inner;
         let path = self.path(key);
         let bytes = self
-            .retry("read", key, async || {
+            .retry(READ, key, async || {
                 let options = GetOptions {
                     range: range.clone().map(GetRange::Bounded),
                     ..GetOptions::default()
                 };
-                inner.store.get_opts(&path, options).await?.bytes().await
+                let error = match inner.store.get_opts(&path, options).await {
+                    Ok(found) => return found.bytes().await,
+                    Err(error) => error,
+                };
+                let Some(range) = &range else {
+                    return Err(error);
+                };
+                // Stores refuse such a range, each with an error of its own.
+                let size = self.find(&path).await.ok().flatten();
+                if size.is_some_and(|size| size <= range.start) {
+                    Ok(Bytes::new())
+                } else {
+                    Err(error)
+                }
             })
             .await?;
         let size = bytes.len() as u64;
@@ -341,9 +360,9 @@ impl Objects {
                 },
             };
             let delay = delays.next().unwrap_or_default();
-            if is_final(&error) || begun.elapsed() + delay > inner.limits.retry_budget {
-                let object = format!("{}/{key}", inner.url);
-                return Err(MoverError::store(action, object, &error));
+            let tried = begun.elapsed();
+            if is_final(&error) || tried + delay > inner.limits.retry_budget {
+                return Err(MoverError::store(action, &inner.url, key, &error, tried));
             }
             let cause = shortened(&causes(&error), MAX_CAUSE);
             log::warn!("could not {action} {key}, trying again in {delay:.1?}: {cause}");
@@ -360,30 +379,31 @@ fn read_units(bytes: u64) -> u32 {
 
 /// Whether the same call would fail again.
 fn is_final(error: &StoreError) -> bool {
-    let may_pass = matches!(
+    !matches!(
         AnswerClass::of(error),
         AnswerClass::Transient | AnswerClass::Taken
-    );
-    !may_pass || is_full(error)
+    )
 }
 
-/// Whether the store is a folder whose disk is full.
-fn is_full(error: &StoreError) -> bool {
-    let mut next: Option<&dyn std::error::Error> = Some(error);
-    while let Some(cause) = next {
-        if let Some(error) = cause.downcast_ref::<std::io::Error>() {
-            use std::io::ErrorKind::{QuotaExceeded, StorageFull};
-            return matches!(error.kind(), StorageFull | QuotaExceeded);
-        }
-        next = cause.source();
-    }
-    false
-}
-
-/// Bytes that take memory of reads while they exist.
+/// Bytes of a pack that take memory of reads while they exist.
+///
+/// A restore of rustic_core panics where it cannot decrypt or decompress a part of a pack, and the
+/// panic does not name the pack. But the thread that panics drops its bytes.
 struct HeldBytes {
     bytes: Bytes,
+    /// Key of the pack.
+    key: String,
+    stop: StopFlag,
     _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.stop
+                .fail(MoverError::damaged(&self.key, CHANGED_CONTENTS));
+        }
+    }
 }
 
 impl AsRef<[u8]> for HeldBytes {

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use backup_core::{
-    data_movement::{CheckReport, MaintainReport, MoverFailures, MoverOutcome, MoverResult},
+    data_movement::{
+        CheckReport, MaintainReport, MoverFailure, MoverFailures, MoverOutcome, MoverResult,
+        failure_reason,
+    },
     text::shortened,
 };
 
@@ -43,7 +46,7 @@ pub(crate) fn checked(mut report: CheckReport) -> MoverOutcome {
     let failures = std::mem::take(&mut report.failures);
     let mut outcome = outcome("check", failures);
     if outcome.failures.count > 0 {
-        outcome.reason = Some("damaged".to_owned());
+        outcome.reason = Some(failure_reason::DAMAGED.to_owned());
         outcome.message = format!(
             "the repository is damaged at {} places; {} snapshots cannot be restored whole",
             outcome.failures.count, report.affected_count
@@ -65,11 +68,19 @@ pub(crate) fn failed(operation: &str, error: &MoverError) -> MoverOutcome {
         MoverError::Cancelled => MoverResult::Cancelled,
         _ => MoverResult::Failed,
     };
+    let mut failures = MoverFailures::default();
+    if let MoverError::Damaged { object, reason } = error {
+        failures.count = 1;
+        failures.first.push(MoverFailure {
+            path: object.clone(),
+            reason: reason.clone(),
+        });
+    }
     MoverOutcome {
         result,
         reason: Some(error.category().to_owned()),
         message: error.to_string(),
-        ..outcome(operation, MoverFailures::default())
+        ..outcome(operation, failures)
     }
 }
 
@@ -145,6 +156,18 @@ mod tests {
         let wordy = failed("backup", &MoverError::panicked(&"ä".repeat(9000)));
         assert!(json_within(&wordy, MAX_TERMINATION_MESSAGE).len() <= MAX_TERMINATION_MESSAGE);
         assert_eq!(json_within(&wordy, 10), "");
+    }
+
+    #[test]
+    fn a_failure_for_damage_names_the_damaged_object() {
+        let pack = format!("data/4f/{}", "4f".repeat(32));
+        let outcome = failed("restore", &MoverError::damaged(&pack, "it is missing"));
+        assert_eq!(outcome.result, MoverResult::Failed);
+        assert_eq!(outcome.reason.as_deref(), Some("damaged"));
+        assert_eq!(outcome.failures.count, 1);
+        assert_eq!(outcome.failures.first[0].path, pack);
+        let other = failed("restore", &MoverError::Cancelled);
+        assert_eq!(other.failures.count, 0);
     }
 
     #[test]

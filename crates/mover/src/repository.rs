@@ -22,6 +22,8 @@ mod device_source;
 mod errors;
 mod guard;
 mod init;
+mod keys;
+mod layout;
 mod maintain;
 mod record;
 mod restore;
@@ -36,7 +38,7 @@ use object_store::{ObjectStore, path::Path};
 use serde::{Deserialize, Serialize};
 
 pub use backup::{BackupRequest, Source};
-pub use check::CheckRequest;
+pub use check::{CheckRequest, DataPart, DataToRead};
 pub use maintain::MaintainRequest;
 pub use restore::{ExistingFiles, RestoreRequest};
 
@@ -122,8 +124,25 @@ impl Repository {
         guard::run(&job.stop, || restore::restore(self, request, job))
     }
 
+    /// Opens the repository and does nothing else.
+    pub fn open(&self, job: &Job) -> Result<(), MoverError> {
+        guard::run(&job.stop, || keys::open(self, job))
+    }
+
+    /// Makes both passwords open the repository: one that does not gets a key, if the other one
+    /// does.
+    pub fn add_key(&self, other: &Password, job: &Job) -> Result<(), MoverError> {
+        guard::run(&job.stop, || keys::add(self, other, job))
+    }
+
+    /// Removes all keys of another password. The password of the repository opens it then, also if
+    /// it did not before.
+    pub fn remove_keys(&self, other: &Password, job: &Job) -> Result<(), MoverError> {
+        guard::run(&job.stop, || keys::remove(self, other, job))
+    }
+
     /// Looks for damage, and for the snapshots that it concerns.
-    pub fn check(&self, request: CheckRequest, job: &Job) -> Result<CheckReport, MoverError> {
+    pub fn check(&self, request: &CheckRequest, job: &Job) -> Result<CheckReport, MoverError> {
         guard::run(&job.stop, || check::check(self, request, job))
     }
 

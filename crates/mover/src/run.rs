@@ -9,14 +9,15 @@ use std::{
 use backup_core::{
     api::{BackupStorageLocation, BackupStorageLocationSpec},
     data_movement::{CA_VARIABLE, CREDENTIALS_VARIABLE, MoverOutcome, PASSWORD_VARIABLE},
+    repository_records::OTHER_PASSWORD_VARIABLE,
 };
 use backup_store::{Location, Regions, StoreError};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
-    Args, BackupRequest, CheckRequest, ExistingFiles, Job, MaintainRequest, MoverError, Password,
-    Repository, RestoreRequest, Source, TransferLimits,
-    args::{BackupArgs, Command, MaintainArgs, RestoreArgs, StoreArgs},
+    Args, BackupRequest, CheckRequest, DataToRead, ExistingFiles, Job, MaintainRequest, MoverError,
+    Password, Report, Repository, RestoreRequest, Source, TransferLimits,
+    args::{BackupArgs, CheckArgs, Command, MaintainArgs, RestoreArgs, StoreArgs},
     log_lines::write_progress,
     outcome::{self, MAX_TERMINATION_MESSAGE},
 };
@@ -92,18 +93,34 @@ fn execute(
     Ok(match command {
         Command::Init => {
             repository.init(job)?;
-            outcome::done("init", crate::Report::default())
+            outcome::done("init", Report::default())
         }
         Command::Backup(args) => outcome::done("backup", repository.backup(&args.into(), job)?),
         Command::Restore(args) => outcome::done("restore", repository.restore(&args.into(), job)?),
-        Command::Check(args) => {
-            let request = CheckRequest {
-                read_data: args.read_data,
-            };
-            outcome::checked(repository.check(request, job)?)
+        Command::Check(args) => outcome::checked(repository.check(&args.into(), job)?),
+        Command::Open => {
+            repository.open(job)?;
+            outcome::done("open", Report::default())
+        }
+        Command::AddKey => {
+            repository.add_key(&other_password()?, job)?;
+            outcome::done("add-key", Report::default())
+        }
+        Command::RemoveKey => {
+            repository.remove_keys(&other_password()?, job)?;
+            outcome::done("remove-key", Report::default())
         }
         Command::Maintain(args) => outcome::maintained(repository.maintain(&args.into(), job)?),
     })
+}
+
+fn other_password() -> Result<Password, MoverError> {
+    let password = variable(OTHER_PASSWORD_VARIABLE).ok_or_else(|| {
+        let detail =
+            "it is not set: it is the password whose keys are changed, from the environment only";
+        MoverError::config(OTHER_PASSWORD_VARIABLE, detail)
+    })?;
+    Ok(Password::new(password))
 }
 
 async fn repository(args: &StoreArgs) -> Result<Repository, MoverError> {
@@ -179,6 +196,7 @@ impl From<BackupArgs> for BackupRequest {
             label: args.label,
             path: args.path,
             tags: args.tag,
+            notes: args.notes,
             read_all: args.read_all,
         }
     }
@@ -190,6 +208,20 @@ impl From<RestoreArgs> for RestoreRequest {
             snapshot: args.snapshot,
             target: args.target,
             existing: ExistingFiles::from(args.existing),
+        }
+    }
+}
+
+impl From<CheckArgs> for CheckRequest {
+    fn from(args: CheckArgs) -> Self {
+        let read = match args.part {
+            Some(part) => DataToRead::Part(part),
+            None if args.read_data => DataToRead::Everything,
+            None => DataToRead::Nothing,
+        };
+        Self {
+            read,
+            packs: args.packs.into_iter().collect(),
         }
     }
 }

@@ -3,6 +3,8 @@
 
 mod faults;
 mod integrity;
+mod keys;
+mod messages;
 mod round_trip;
 mod store;
 mod transfers;
@@ -92,6 +94,7 @@ impl World {
             label: "claim-1".to_owned(),
             path: "/".into(),
             tags: vec!["backup=b1".to_owned()],
+            notes: None,
             read_all: false,
         }
     }

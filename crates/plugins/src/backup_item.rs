@@ -170,16 +170,15 @@ mod tests {
             (r#"{"metadata":{"name":7}}"#, "without a name"),
         ] {
             let error = read(b"", &item, answer(text)).unwrap_err();
-            assert!(error.contains(reason), "{error}");
+            assert_says!(error, reason);
         }
         let nameless = wire::ExecuteResponse {
             additional_items: vec![id("", "pods", "a", "")],
             ..answer("")
         };
-        assert!(
-            read(b"", &item, nameless)
-                .unwrap_err()
-                .contains("without a type or a name")
+        assert_says!(
+            read(b"", &item, nameless).unwrap_err(),
+            "without a type or a name"
         );
     }
 

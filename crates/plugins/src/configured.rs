@@ -325,13 +325,6 @@ mod tests {
             "once more at once, then with a pause"
         );
         plugin.stop().await;
-        assert!(
-            plugin
-                .process()
-                .await
-                .unwrap_err()
-                .to_string()
-                .contains("is ending")
-        );
+        assert_says!(plugin.process().await.unwrap_err(), "is ending");
     }
 }

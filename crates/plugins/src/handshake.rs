@@ -65,7 +65,7 @@ mod tests {
     fn a_line_says_where_a_plugin_is(#[case] line: &str, #[case] expected: Result<&str, &str>) {
         match (address(line), expected) {
             (Ok(path), Ok(expected)) => assert_eq!(path, PathBuf::from(expected)),
-            (Err(reason), Err(expected)) => assert!(reason.contains(expected), "{reason}"),
+            (Err(reason), Err(expected)) => assert_says!(reason, expected),
             other => panic!("{other:?}"),
         }
     }
@@ -73,6 +73,6 @@ mod tests {
     #[test]
     fn tls_is_refused() {
         let line = format!("1|2|unix|/tmp/p|grpc|{}", "A".repeat(400));
-        assert!(address(&line).unwrap_err().contains("TLS"));
+        assert_says!(address(&line).unwrap_err(), "TLS");
     }
 }

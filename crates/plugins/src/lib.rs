@@ -13,6 +13,10 @@
 //!   backup, or of this process.
 #![warn(unreachable_pub)]
 
+#[cfg(test)]
+#[macro_use]
+extern crate backup_testkit;
+
 mod action;
 mod backup_item;
 mod binary;

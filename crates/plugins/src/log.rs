@@ -293,11 +293,7 @@ mod tests {
         let lines = log.take();
         assert_eq!(lines.len(), MAX_WAITING_LINES + 1);
         assert_eq!(lines[MAX_WAITING_LINES].level, Level::Warning);
-        assert!(
-            lines[MAX_WAITING_LINES].text.contains(" 5 lines"),
-            "{}",
-            lines[MAX_WAITING_LINES].text
-        );
+        assert_says!(lines[MAX_WAITING_LINES].text, " 5 lines");
         for _ in 0..2 * MAX_LINES {
             log.add(said("x"));
             if lock(&log.0.kept).lines.len() == MAX_WAITING_LINES {

@@ -335,25 +335,19 @@ mod tests {
     #[tokio::test]
     async fn what_is_no_plugin_is_told_with_its_last_words() {
         let ends = refused("#!/bin/sh\necho no luck >&2\nexit 3\n").await;
-        assert!(
-            ends.contains("exit status: 3") && ends.contains("no luck"),
-            "{ends}"
-        );
+        assert_says!(ends, "exit status: 3", "no luck");
         let nonsense = refused("#!/bin/sh\necho hello\nexec sleep 60\n").await;
-        assert!(nonsense.contains("\"hello\""), "{nonsense}");
+        assert_says!(nonsense, "\"hello\"");
         let nobody = refused("#!/bin/sh\necho '1|2|unix|/nowhere|grpc|'\nexec sleep 60\n").await;
-        assert!(nobody.contains("can not connect to /nowhere"), "{nobody}");
+        assert_says!(nobody, "can not connect to /nowhere");
         let not_executable = refused("no script").await;
-        assert!(
-            not_executable.contains("can not be executed"),
-            "{not_executable}"
-        );
+        assert_says!(not_executable, "can not be executed");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_binary_that_says_nothing_is_given_up() {
         let silent = refused("#!/bin/sh\nexec sleep 60\n").await;
-        assert!(silent.contains("where it listens within 60s"), "{silent}");
+        assert_says!(silent, "where it listens within 60s");
     }
 
     #[tokio::test]
@@ -361,6 +355,6 @@ mod tests {
         let said =
             refused("#!/bin/sh\necho $VELERO_PLUGIN $PLUGIN_PROTOCOL_VERSIONS\nexec sleep 60\n")
                 .await;
-        assert!(said.contains("\"hello 2\""), "{said}");
+        assert_says!(said, "\"hello 2\"");
     }
 }

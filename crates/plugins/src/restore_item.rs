@@ -234,16 +234,15 @@ mod tests {
             ("{}", "without a name"),
         ] {
             let error = read("x/p", b"", &item, answer(text)).unwrap_err();
-            assert!(error.contains(reason), "{error}");
+            assert_says!(error, reason);
         }
         let nameless = messages::ExecuteResponse {
             additional_items: vec![wire::ResourceIdentifier::default()],
             ..answer("")
         };
-        assert!(
-            read("x/p", b"", &item, nameless)
-                .unwrap_err()
-                .contains("without a type or a name")
+        assert_says!(
+            read("x/p", b"", &item, nameless).unwrap_err(),
+            "without a type or a name"
         );
     }
 

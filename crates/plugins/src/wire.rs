@@ -80,10 +80,10 @@ messages! {
     }
 
     pub(crate) ResourceSelector {
-        /// Namespaces; none: all.
+        /// Namespaces; if empty, all.
         included_namespaces: Vec<String> = 1 [string, repeated],
         excluded_namespaces: Vec<String> = 2 [string, repeated],
-        /// Resources, as people write them; none: all.
+        /// Resources, by any of their names; if empty, all.
         included_resources: Vec<String> = 3 [string, repeated],
         excluded_resources: Vec<String> = 4 [string, repeated],
         selector: String = 5 [string],

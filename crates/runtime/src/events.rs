@@ -132,10 +132,7 @@ mod tests {
         let annotations =
             |reason: &str| [(BREAK_GLASS_ANNOTATION.to_owned(), reason.to_owned())].into();
         let told = forced(Some(&annotations(" the disk dies ")), "Failed");
-        assert!(
-            told.contains("set it to Failed") && told.contains("\"the disk dies\""),
-            "{told}"
-        );
+        assert_says!(told, "set it to Failed", "\"the disk dies\"");
         for none in [None, Some(annotations(" "))] {
             assert!(
                 forced(none.as_ref(), "Completed").contains("no reason"),

@@ -2,6 +2,10 @@
 //! health. It knows a client and a namespace, but no controller's logic.
 #![warn(unreachable_pub)]
 
+#[cfg(test)]
+#[macro_use]
+extern crate backup_testkit;
+
 pub mod clock;
 mod cluster;
 pub mod delete;

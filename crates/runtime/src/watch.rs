@@ -280,7 +280,7 @@ mod tests {
             (bad.name.as_str(), bad.uid.as_str(), bad.kind.as_str()),
             ("bad", "u1", "Backup")
         );
-        assert!(bad.to_string().contains("is not a duration"), "{bad}");
+        assert_says!(bad, "is not a duration");
         assert_eq!(
             bad.object_ref().api_version.as_deref(),
             Some("velero.io/v1")

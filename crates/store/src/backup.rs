@@ -12,6 +12,7 @@ use object_store::path::Path;
 
 use crate::{
     Location, StoreError, crash,
+    digests::FileDigests,
     job::{AwaitingOperations, CommittedPlan, PendingUpload, StoredJob},
     layout::{
         ITEM_OPERATIONS, JobKeys, LOG, Layout, POD_VOLUME_BACKUPS, RESOURCE_LIST, RESULTS,
@@ -22,6 +23,7 @@ use crate::{
 
 pub use abandon::Abandonment;
 pub use writer::BackupWriter;
+pub(crate) use writer::note_number;
 
 pub type PendingBackup = PendingUpload<Backup>;
 pub type CommittedBackup = CommittedPlan<Backup>;
@@ -68,6 +70,10 @@ impl StoredJob for Backup {
 
     fn outcome_key(keys: &JobKeys) -> Option<Path> {
         Some(keys.metadata())
+    }
+
+    fn add_digests(metadata: &mut Backup, digests: &FileDigests) {
+        digests.annotate(metadata);
     }
 
     fn contents(keys: &JobKeys) -> Option<Path> {
@@ -169,7 +175,7 @@ impl Location {
         }
         let removed = found
             .into_iter()
-            .filter(|key| keys.is_private(key) && !keys.is_marker(key))
+            .filter(|key| keys.is_private(key) && !keys.is_marker(key) && *key != keys.copy_note())
             .collect();
         self.delete(removed).await
     }

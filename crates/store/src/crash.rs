@@ -94,6 +94,24 @@ pub const SCHEDULE_POINT: &str = "after-scheduled";
 /// exist but that is not recorded.
 pub const SYNC_POINTS: [&str; 2] = ["after-synced", "after-extras"];
 
+/// The points of a copy of a backup into another location, in order.
+pub const COPY_POINTS: [&str; 5] = [
+    "after-copy-claimed",
+    "after-copy-note",
+    "after-copied-file",
+    "before-copied-metadata",
+    "after-copied-metadata",
+];
+
+/// The points of a drill from its first scratch namespace to its end, in order.
+pub const DRILL_POINTS: [&str; 5] = [
+    "after-scratch-namespace",
+    "after-workloads",
+    "before-drill-result",
+    "after-drill-result",
+    "after-scratch-removal",
+];
+
 /// Marks a point; does nothing in a release build.
 pub fn point(name: &str) {
     static CRASH: LazyLock<Option<Nth>> = LazyLock::new(|| Nth::from_env("BACKUP_CRASH_AT"));

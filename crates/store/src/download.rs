@@ -26,11 +26,12 @@ impl FileOwner {
     /// The kind of object that a target belongs to; `None` if this version does not know the
     /// target.
     pub fn of(kind: &Kind) -> Option<Self> {
-        match kind {
-            Kind::Unknown(_) => None,
-            restore if restore.as_str().starts_with("Restore") => Some(Self::Restore),
-            _ => Some(Self::Backup),
-        }
+        let is_of_restore = kind.is_of_restore()?;
+        Some(if is_of_restore {
+            Self::Restore
+        } else {
+            Self::Backup
+        })
     }
 }
 
@@ -87,7 +88,7 @@ impl Location {
     /// before that the last kept log is served. Returns `None` if there is no such state: then the
     /// final key counts.
     ///
-    /// Errors: as for [`Self::signed_url`], and those of reading and writing.
+    /// Errors: as for [`Self::signed_url`], and any error of reading or writing.
     pub async fn signed_url_of_snapshot(
         &self,
         target: &DownloadTarget,

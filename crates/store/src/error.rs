@@ -9,6 +9,10 @@ use crate::{
     object_plugin::{Fault, PluginFault},
 };
 
+/// What to do about a store that is full.
+const FULL_ADVICE: &str =
+    "; the store is full, or a quota of it is used up: free space there, or raise the quota";
+
 /// A failure of the object store, or of its contents.
 ///
 /// The variants hold text only, so that an error can be kept and shown again; none of them ever
@@ -128,7 +132,7 @@ impl StoreError {
     }
 
     /// An error of the object store while we tried to `action` `url`.
-    pub(crate) fn from_store(action: &str, url: &str, source: &object_store::Error) -> Self {
+    pub fn from_store(action: &str, url: &str, source: &object_store::Error) -> Self {
         use object_store::Error as E;
         let action = action.to_owned();
         let url = url.to_owned();
@@ -194,10 +198,11 @@ impl StoreError {
                 detail,
             }
         } else {
+            let advice = if is_full(source) { FULL_ADVICE } else { "" };
             Self::Unreachable {
                 action,
                 url,
-                detail,
+                detail: detail + advice,
             }
         }
     }
@@ -206,7 +211,9 @@ impl StoreError {
 /// What the user can check after the store has refused a request; `None` for any other error.
 fn refusal_advice(source: &object_store::Error) -> Option<&'static str> {
     let status = status(source);
-    if status == Some(401) {
+    if is_full(source) {
+        status.is_some_and(is_final).then_some(FULL_ADVICE)
+    } else if status == Some(401) {
         Some("; check the Secret in spec.credential of the BackupStorageLocation")
     } else if status == Some(403) {
         Some("; check the rights of the credentials and the policy of the bucket")
@@ -261,6 +268,8 @@ pub enum AnswerClass {
     Taken,
     /// The store does not support conditional writes.
     Unsupported,
+    /// The store is full, or a quota of it is used up.
+    Full,
     /// The same request would fail again.
     Final,
     /// The same request may succeed later.
@@ -275,6 +284,8 @@ impl AnswerClass {
             Self::Taken
         } else if is_unsupported(error) {
             Self::Unsupported
+        } else if is_full(error) {
+            Self::Full
         } else if StoreError::from_store("", "", error).is_transient() {
             Self::Transient
         } else {
@@ -309,6 +320,23 @@ pub(crate) fn is_unsupported(source: &object_store::Error) -> bool {
         source,
         object_store::Error::NotImplemented { .. } | object_store::Error::NotSupported { .. }
     ) || status(source) == Some(501)
+}
+
+/// Whether the store has no room for an object.
+fn is_full(source: &object_store::Error) -> bool {
+    // The first two are MinIO's, the last is Ceph's.
+    const CODES: [&str; 3] = [
+        "XMinioStorageFull",
+        "XMinioAdminBucketQuotaExceeded",
+        "QuotaExceeded",
+    ];
+    let disk = cause(source).map(io::Error::kind);
+    status(source) == Some(507)
+        || CODES.contains(&code(source))
+        || matches!(
+            disk,
+            Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        )
 }
 
 /// Whether S3 or Azure refuses the deletion of one key in a list of many.
@@ -431,6 +459,35 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_full_store_is_told_from_a_refusal_and_from_an_outage() {
+        let table = [
+            (507, "XMinioStorageFull", true, true),
+            (507, "", true, true),
+            (400, "XMinioAdminBucketQuotaExceeded", true, false),
+            (403, "QuotaExceeded", true, false),
+            (403, "AccessDenied", false, false),
+            (503, "SlowDown", false, true),
+        ];
+        for (status, code, is_full, is_transient) in table {
+            let body = format!("<Error><Code>{code}</Code><Message>m</Message></Error>");
+            for source in answer(status, body.leak()).errors().await {
+                let error = told(&source);
+                let text = error.to_string();
+                assert_eq!(text.contains("raise the quota"), is_full, "{text}");
+                assert_eq!(text.contains("check the rights"), code == "AccessDenied");
+                assert_eq!(error.is_transient(), is_transient, "{text}");
+                assert_eq!(AnswerClass::of(&source) == AnswerClass::Full, is_full);
+            }
+        }
+        let full = object_store::Error::Generic {
+            store: "x",
+            source: io::Error::from(io::ErrorKind::StorageFull).into(),
+        };
+        assert!(told(&full).to_string().ends_with(FULL_ADVICE));
+        assert_eq!(AnswerClass::of(&full), AnswerClass::Full);
+    }
+
+    #[tokio::test]
     async fn a_listing_that_finds_no_user_is_a_refusal() {
         let [listing, ..] = answer(404, "<Error><Code>NoSuchUser</Code></Error>")
             .errors()
@@ -438,8 +495,8 @@ mod tests {
         assert_eq!(told(&listing).category(), "denied");
     }
 
-    /// Temporary errors, such as those of another download, are retried; a full disk does not empty
-    /// by itself.
+    /// Temporary errors, such as errors of another download, are retried; a full disk does not
+    /// empty by itself.
     #[test]
     fn a_full_disk_is_told_apart_from_one_that_fails() {
         for (kind, expected) in [
@@ -536,7 +593,7 @@ mod tests {
             );
             let text = told(&source).to_string();
             assert!(text.contains("bucket of s3://b does not exist"), "{text}");
-            assert!(text.contains("spec.objectStorage.bucket"), "{text}");
+            assert_says!(text, "spec.objectStorage.bucket");
         }
     }
 

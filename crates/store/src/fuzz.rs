@@ -98,7 +98,7 @@ fn read(archive: &[u8]) -> Result<String, StoreError> {
             words.push(match contents.object(item) {
                 Ok(_) => "object".to_owned(),
                 Err(error) => {
-                    assert!(error.to_string().contains(&path), "{error}");
+                    assert_says!(error, &path);
                     error.to_string().replace(&path, "")
                 }
             });
@@ -109,7 +109,7 @@ fn read(archive: &[u8]) -> Result<String, StoreError> {
 
 fn archive_is_read_or_refused(archive: &[u8]) -> String {
     read(archive).unwrap_or_else(|error| {
-        assert!(error.to_string().contains(URL), "{error}");
+        assert_says!(error, URL);
         error.to_string()
     })
 }

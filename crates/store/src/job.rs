@@ -28,6 +28,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
     Location, StoreError,
+    digests::FileDigests,
     layout::{JobKeys, Layout},
 };
 use record::Contents;
@@ -57,6 +58,9 @@ pub trait StoredJob: Debug + Sized + Send + Sync + 'static {
     fn outcome_key(_: &JobKeys) -> Option<Path> {
         None
     }
+
+    /// Adds the digests of the other files to the outcome, if a file holds it.
+    fn add_digests(_: &mut Self::Outcome, _: &FileDigests) {}
 
     fn contents(_: &JobKeys) -> Option<Path> {
         None

@@ -2,7 +2,10 @@
 //!
 //! Velero: `pkg/persistence/object_store_layout.go`, v1.18.
 
-use backup_core::{data_movement::REPOSITORY_TYPE, names::is_dns_label};
+use backup_core::{
+    data_movement::{NOTES_FOLDER, REPOSITORY_TYPE},
+    names::is_dns_label,
+};
 use object_store::path::{Path, PathPart};
 
 use crate::StoreError;
@@ -94,6 +97,17 @@ impl Layout {
             return Err(StoreError::config("snapshotHandle", message));
         }
         Ok(self.repository(namespace)?.join("snapshots").join(id))
+    }
+
+    /// Folder of the notes of snapshots for the Backup of this uid, in the repository of a
+    /// namespace. Errors: a name that would leave the folder.
+    pub(crate) fn snapshot_notes(
+        &self,
+        namespace: &str,
+        backup_uid: &str,
+    ) -> Result<Path, StoreError> {
+        let notes = self.repository(namespace)?.join(NOTES_FOLDER);
+        Ok(notes.join(part(backup_uid)?))
     }
 
     /// Keys of one restore, of any uid. Errors: a name that would leave the folder.
@@ -206,6 +220,11 @@ impl JobKeys {
             folder: self.folder.clone().join(PRIVATE),
             kind: "owner-",
         }
+    }
+
+    /// Says that the folder holds a copy of a backup that was stored elsewhere.
+    pub(crate) fn copy_note(&self) -> Path {
+        self.folder.clone().join(PRIVATE).join("copy")
     }
 
     pub(crate) fn is_marker(&self, key: &Path) -> bool {
@@ -372,6 +391,7 @@ mod tests {
                 ),
                 (b.owner(), "backups/n-1.2/.private/owner"),
                 (b.later_owners().key(2), "backups/n-1.2/.private/owner-2"),
+                (b.copy_note(), "backups/n-1.2/.private/copy"),
                 (b.records().key(2), "backups/n-1.2/.private/record-2"),
                 (b.operations().key(3), "backups/n-1.2/.private/operations-3"),
                 (b.journal().key(4), "backups/n-1.2/.private/journal-4"),

@@ -9,8 +9,13 @@
 //! `.private/` of a backup or restore are ours.
 #![warn(unreachable_pub)]
 
+#[cfg(test)]
+#[macro_use]
+extern crate backup_testkit;
+
 mod backup;
 pub mod crash;
+mod digests;
 mod download;
 mod error;
 mod file_at;
@@ -27,7 +32,9 @@ mod resource_list;
 mod restore;
 mod staging;
 pub mod tarball;
+mod throttle;
 mod upload;
+pub mod verification;
 
 #[cfg(test)]
 mod fuzz;
@@ -46,8 +53,9 @@ pub use job::{
 pub use layout::is_snapshot_id;
 pub use listed_names::{ListedNames, UnlistedItems};
 pub use location::{
-    AllowedPlaces, BUILT_IN, BackupFolder, DeletedBackup, IncompleteBackup, Location, Regions,
-    Remnant, RetainedVersions, SavedVolumes, SideFile, bucket_and_prefix, is_built_in, plugin_of,
+    AllowedPlaces, BUILT_IN, BackupFolder, CopiedFile, CopyNote, DeletedBackup, IncompleteBackup,
+    Location, PendingCopy, Regions, Remnant, RetainedVersions, SavedVolumes, SideFile,
+    SnapshotNote, bucket_and_prefix, check_settings, is_built_in, plugin_of,
 };
 pub use logfile::LogFile;
 pub use object_plugin::{Body, Fault, ObjectPlugin, PluginFault};
@@ -55,3 +63,4 @@ pub use reading::{FileIdentity, LookupResult, StoredFile};
 pub use resource_list::ResourceList;
 pub use restore::{AwaitingRestore, CommittedRestore, PendingRestore, RestoreEnd};
 pub use tarball::{Contents, ItemPath, ItemRef, Limits};
+pub use throttle::Throttle;

@@ -1,14 +1,15 @@
 //! The names in a resource list: the items a backup should hold, to be compared with its tarball.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     fmt,
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    io::{BufReader, Read as _},
+    io::{BufReader, Read},
 };
 
+use backup_core::drill::listed_namespace;
 use flate2::read::MultiGzDecoder;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 use crate::{Contents, Location, StoreError, layout::RESOURCE_LIST};
 
@@ -41,6 +42,18 @@ fn hash(namespace: Option<&str>, name: &str) -> u64 {
 }
 
 impl ListedNames {
+    /// Adds an item. Errors: there are more than `max`.
+    fn add(&mut self, item: &str, max: usize) -> Result<(), String> {
+        let (namespace, name) = item
+            .split_once('/')
+            .map_or((None, item), |(namespace, name)| (Some(namespace), name));
+        self.0.insert(hash(namespace, name));
+        if self.0.len() > max {
+            return Err(format!("it has more than {max} names"));
+        }
+        Ok(())
+    }
+
     /// Finds the items whose names are not in the list. Reads paths from local disk. Errors: that
     /// disk fails.
     pub fn missing_of(&self, contents: &Contents) -> Result<Option<UnlistedItems>, StoreError> {
@@ -78,37 +91,75 @@ impl Location {
         backup: &str,
         max: usize,
     ) -> Result<Option<ListedNames>, StoreError> {
+        let mut names = ListedNames::default();
+        let is_there = self
+            .read_listed(backup, max, &mut |_, item| names.add(item, max))
+            .await?;
+        Ok(is_there.then_some(names))
+    }
+
+    /// Reads the namespaces of the items of a backup; `None` if there is no list.
+    ///
+    /// Errors: as [`Self::listed_names`].
+    pub async fn listed_namespaces(
+        &self,
+        backup: &str,
+        max: usize,
+    ) -> Result<Option<BTreeSet<String>>, StoreError> {
+        let mut namespaces = BTreeSet::new();
+        let add = &mut |kind: &str, item: &str| {
+            if let Some(namespace) = listed_namespace(kind, item)
+                && !namespaces.contains(namespace)
+            {
+                namespaces.insert(namespace.to_owned());
+            }
+            Ok::<(), String>(())
+        };
+        let is_there = self.read_listed(backup, max, add).await?;
+        Ok(is_there.then_some(namespaces))
+    }
+
+    /// Reads the list of a backup. Returns whether there is one.
+    async fn read_listed(
+        &self,
+        backup: &str,
+        max: usize,
+        each: &mut (dyn FnMut(&str, &str) -> Result<(), String> + Send),
+    ) -> Result<bool, StoreError> {
         let key = self.layout().backup(backup)?.file(RESOURCE_LIST);
         let Some(bytes) = self.get_small(&key, MAX_LIST).await? else {
-            return Ok(None);
+            return Ok(false);
         };
-        let mut names = ListedNames::default();
         let unpacked =
             MultiGzDecoder::new(&bytes[..]).take(MAX_MEAN_NAME.saturating_mul(max as u64));
-        let mut json = serde_json::Deserializer::from_reader(BufReader::new(unpacked));
-        let read = List {
-            names: &mut names,
-            max,
-        }
-        .deserialize(&mut json)
-        .and_then(|()| json.end());
+        let read = read_list(unpacked, &mut |kind, item| each(kind, item));
         read.map_err(|error| {
             self.corrupt(
                 &key,
                 format!("it is no gzipped list of items, of at most {max}: {error}"),
             )
         })?;
-        Ok(Some(names))
+        Ok(true)
     }
 }
 
-/// Collects the names while it deserializes: an object of lists, a list of names, or a name.
-struct List<'n> {
-    names: &'n mut ListedNames,
-    max: usize,
+/// Called with the type of an item, as `<apiVersion>/<Kind>`, and its name, with the namespace
+/// before it. An error ends the list.
+pub(crate) type EachItem<'e> = dyn FnMut(&str, &str) -> Result<(), String> + 'e;
+
+/// Reads an unpacked list to its end. Holds one name at a time.
+pub(crate) fn read_list(unpacked: impl Read, each: &mut EachItem<'_>) -> serde_json::Result<()> {
+    let mut json = serde_json::Deserializer::from_reader(BufReader::new(unpacked));
+    List { each }.deserialize(&mut json)?;
+    json.end()
 }
 
-impl<'de> DeserializeSeed<'de> for List<'_> {
+/// An object of lists, by type; `null` is an empty one.
+struct List<'l, 'e> {
+    each: &'l mut EachItem<'e>,
+}
+
+impl<'de> DeserializeSeed<'de> for List<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -116,11 +167,11 @@ impl<'de> DeserializeSeed<'de> for List<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for List<'_> {
+impl<'de> Visitor<'de> for List<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("lists of names")
+        f.write_str("lists of names by type")
     }
 
     fn visit_unit<E>(self) -> Result<(), E> {
@@ -128,33 +179,44 @@ impl<'de> Visitor<'de> for List<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while map.next_key::<IgnoredAny>()?.is_some() {
-            map.next_value_seed(List {
-                names: self.names,
-                max: self.max,
+        while let Some(kind) = map.next_key::<String>()? {
+            map.next_value_seed(Names {
+                kind: &kind,
+                each: &mut *self.each,
             })?;
         }
         Ok(())
     }
+}
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        while list
-            .next_element_seed(List {
-                names: self.names,
-                max: self.max,
-            })?
-            .is_some()
-        {}
+/// The list of one type; `null` is an empty one.
+struct Names<'l, 'e> {
+    kind: &'l str,
+    each: &'l mut EachItem<'e>,
+}
+
+impl<'de> DeserializeSeed<'de> for Names<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Names<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of names")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
         Ok(())
     }
 
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<(), E> {
-        let (namespace, name) = text
-            .split_once('/')
-            .map_or((None, text), |(namespace, name)| (Some(namespace), name));
-        self.names.0.insert(hash(namespace, name));
-        if self.names.0.len() > self.max {
-            return Err(E::custom(format!("it has more than {} names", self.max)));
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        while let Some(name) = list.next_element::<String>()? {
+            (self.each)(self.kind, &name).map_err(A::Error::custom)?;
         }
         Ok(())
     }
@@ -226,6 +288,19 @@ mod tests {
         assert!(location.listed_names("other", 2).await.unwrap().is_none());
     }
 
+    #[tokio::test]
+    async fn the_namespaces_of_the_items_are_read() {
+        let location = memory("");
+        let list = r#"{"apps/v1/Deployment":["shop/web","db/db"],"v1/Namespace":["empty","shop"],"v1/Node":["n"],"v1/Pod":null}"#;
+        let list = crate::gzip::member(list.as_bytes()).unwrap();
+        put(&location, "backups/b/b-resource-list.json.gz", &list).await;
+        let namespaces = location.listed_namespaces("b", 100).await.unwrap();
+        let names = ["db", "empty", "shop"].map(str::to_owned);
+        assert_eq!(namespaces, Some(names.into()));
+        let none = location.listed_namespaces("other", 100).await.unwrap();
+        assert_eq!(none, None);
+    }
+
     /// The compressed list is small, but the name would be in memory as a whole.
     #[tokio::test]
     async fn a_name_that_is_far_longer_than_names_are_is_refused() {
@@ -234,9 +309,6 @@ mod tests {
         let list = crate::gzip::member(list.as_bytes()).unwrap();
         put(&location, "backups/b/b-resource-list.json.gz", &list).await;
         let error = location.listed_names("b", 1_000).await.unwrap_err();
-        assert!(
-            error.to_string().contains("b-resource-list.json.gz"),
-            "{error}"
-        );
+        assert_says!(error, "b-resource-list.json.gz");
     }
 }

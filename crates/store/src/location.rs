@@ -8,7 +8,11 @@ use std::{
     },
 };
 
-use backup_core::{api::BackupStorageLocation, bucket::Facts, labels::BUCKET_ANNOTATION};
+use backup_core::{
+    api::{BackupStorageLocation, BackupStorageLocationSpec},
+    bucket::Facts,
+    labels::BUCKET_ANNOTATION,
+};
 use object_store::{ObjectStore, multipart::MultipartStore, path::Path};
 
 use crate::{StoreError, layout::Layout};
@@ -18,6 +22,7 @@ mod azure;
 mod backend;
 mod bucket_api;
 mod check;
+mod copy;
 mod deletion;
 mod gcs;
 mod held_credential;
@@ -33,9 +38,11 @@ mod read;
 mod repositories;
 mod s3;
 mod settings;
+mod store_identity;
 
 pub use allowed::AllowedPlaces;
 use backend::Backend;
+pub use copy::{CopiedFile, CopyNote, PendingCopy};
 pub use deletion::{DeletedBackup, RetainedVersions};
 #[cfg(test)]
 pub(crate) use http_client::Connector;
@@ -43,7 +50,26 @@ pub use incomplete_backup::{IncompleteBackup, Remnant};
 pub use plugin::{BUILT_IN, bucket_and_prefix, is_built_in, plugin_of};
 pub(crate) use plugin_uploads::PluginBucket;
 pub use read::{BackupFolder, SavedVolumes, SideFile};
+pub use repositories::SnapshotNote;
 pub use s3::Regions;
+use store_identity::StoreIdentity;
+
+/// Checks the settings of a location as far as neither its credentials nor its store are needed. A
+/// provider that is not built in has the settings of its plugin: of these, only those are refused
+/// that no location may have.
+pub fn check_settings(spec: &BackupStorageLocationSpec) -> Result<(), StoreError> {
+    let mut spec = spec.clone();
+    // The bundle that it has to repeat may be in a Secret, which is not read here.
+    spec.config.remove("caCert");
+    let provider = spec.provider.as_str();
+    match provider.strip_prefix("velero.io/").unwrap_or(provider) {
+        "aws" => s3::check(&spec),
+        "azure" => azure::check(&spec),
+        "gcp" => gcs::check(&spec, None),
+        "local" => settings::known(&spec, None, &[]),
+        _ => settings::common(&spec),
+    }
+}
 
 /// A store that can be read and written. Cheap to clone.
 #[derive(Clone)]
@@ -74,7 +100,7 @@ impl Location {
         ca: Option<&[u8]>,
     ) -> Result<Self, StoreError> {
         let spec = &bsl.spec;
-        let backend = match spec.provider.as_str() {
+        let mut backend = match spec.provider.as_str() {
             "aws" | "velero.io/aws" => s3::open(spec, credentials, ca)?,
             "azure" | "velero.io/azure" => azure::open(spec, credentials, ca)?,
             "gcp" | "velero.io/gcp" => gcs::open(spec, credentials, ca)?,
@@ -86,6 +112,7 @@ impl Location {
                 return Err(StoreError::config("spec.provider", message));
             }
         };
+        backend.identity = StoreIdentity::of(spec, credentials, ca);
         let location = Self::new(
             backend,
             spec.object_storage.prefix.as_deref().unwrap_or_default(),
@@ -123,6 +150,21 @@ impl Location {
         url: &str,
     ) -> Self {
         Self::new(Backend::new(store.clone(), store, url.to_owned()), prefix).unwrap()
+    }
+
+    /// The same, in a store that copies objects to other locations with this `id`.
+    #[cfg(test)]
+    pub(crate) fn in_store<S: ObjectStore + MultipartStore>(
+        store: Arc<S>,
+        prefix: &str,
+        id: String,
+    ) -> Self {
+        let mut backend = Backend::new(store.clone(), store, "s3://bucket".to_owned());
+        backend.identity = Some(StoreIdentity {
+            id,
+            bucket: "bucket".to_owned(),
+        });
+        Self::new(backend, prefix).unwrap()
     }
 
     /// `s3://bucket/prefix` or `file:///folder/prefix`, for messages.

@@ -63,7 +63,7 @@ enum Place {
 impl Location {
     /// Looks for a file of exactly this backup or restore.
     ///
-    /// Errors: [`StoreError::Config`] for an invalid target, and those of reading.
+    /// Errors: [`StoreError::Config`] for an invalid target, and any error of reading.
     pub async fn look_up(
         &self,
         target: &DownloadTarget,
@@ -138,7 +138,8 @@ impl Location {
     }
 }
 
-fn is_of(stored: &Backup, of: FileIdentity<'_>) -> bool {
+/// Whether stored metadata belongs to this backup.
+pub(crate) fn is_of(stored: &Backup, of: FileIdentity<'_>) -> bool {
     let began = stored
         .status
         .start_timestamp
@@ -161,9 +162,9 @@ impl StoredFile {
         }
     }
 
-    /// Streams its bytes, or those in a range, which must lie within it, at the reader's speed.
+    /// Streams its bytes, or the bytes of a range, which must lie within it, at the reader's speed.
     ///
-    /// Errors: those of reading, also for a file that has changed since it was looked up.
+    /// Errors: any error of reading, also for a file that has changed since it was looked up.
     pub async fn read(
         self,
         range: Option<Range<u64>>,

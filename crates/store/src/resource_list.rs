@@ -14,8 +14,8 @@ pub struct ResourceList {
 }
 
 impl ResourceList {
-    /// Adds an item. `suffix` is what a restore did with it: `created`, `updated`, `failed` or
-    /// `skipped`.
+    /// Adds an item. `suffix` is what a restore did with it: `created`, `updated`, `failed`,
+    /// `skipped`, or `removed` for an object that the backup does not have.
     pub fn add(
         &mut self,
         api_version: &str,

@@ -9,6 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     Location, StoreError,
+    digests::PieceHasher,
     error::{brief, is_lost_upload, is_taken},
     layout::PART_SIZE,
 };
@@ -150,29 +151,15 @@ impl Location {
         self.exists(key, detail)
     }
 
-    /// Hashes an object as it is read; holds one chunk from the network at a time.
+    /// Hashes an object while reading it; holds one chunk from the network at a time.
     async fn digests_of(&self, key: &Path, object: GetResult) -> Result<Digests, StoreError> {
-        let mut pieces = Vec::new();
-        let mut hash = Sha256::new();
-        let mut filled = 0;
-        let mut size = 0;
+        let mut hasher = PieceHasher::new(PART_SIZE);
         let mut stream = object.into_stream();
         while let Some(chunk) = stream.next().await {
-            let mut chunk = chunk.map_err(|error| self.failed("read", key, &error))?;
-            while !chunk.is_empty() {
-                let piece = chunk.split_to(chunk.len().min(PART_SIZE - filled));
-                hash.update(&piece);
-                filled += piece.len();
-                size += piece.len() as u64;
-                if filled == PART_SIZE {
-                    pieces.push(hex(hash.finalize_reset().as_slice()));
-                    filled = 0;
-                }
-            }
+            hasher.update(&chunk.map_err(|error| self.failed("read", key, &error))?);
         }
-        if filled > 0 {
-            pieces.push(hex(hash.finalize().as_slice()));
-        }
+        let size = hasher.size();
+        let pieces = hasher.finish();
         Ok(Digests { pieces, size })
     }
 

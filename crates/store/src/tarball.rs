@@ -11,6 +11,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use contents::Download;
 pub use contents::{Contents, ItemRef, decoded};
 pub use paths::{Entry, ItemPath};
 pub use places::{Member, Place, places};

@@ -6,9 +6,12 @@ use std::{
 };
 
 use async_trait::async_trait;
-use backup_core::api::{
-    Backup, BackupPhase, BackupSpec, BackupStorageLocation, BackupStorageLocationSpec,
-    download_request::{DownloadTarget, DownloadTargetKind},
+use backup_core::{
+    api::{
+        Backup, BackupPhase, BackupSpec, BackupStorageLocation, BackupStorageLocationSpec,
+        download_request::{DownloadTarget, DownloadTargetKind},
+    },
+    labels::DIGESTS_ANNOTATION,
 };
 use futures::{
     StreamExt,
@@ -226,6 +229,15 @@ pub(crate) fn backup(uid: &str, phase: BackupPhase) -> Backup {
     backup
 }
 
+/// Stored metadata without what the store has added.
+pub(crate) fn without_digests(mut metadata: Backup) -> Backup {
+    let annotations = metadata.metadata.annotations.take();
+    let mut annotations = annotations.unwrap_or_default();
+    assert!(annotations.remove(DIGESTS_ANNOTATION).is_some());
+    metadata.metadata.annotations = Some(annotations).filter(|all| !all.is_empty());
+    metadata
+}
+
 pub(crate) fn no_files() -> JobFiles {
     JobFiles::new(LogFile::new().unwrap())
 }
@@ -433,8 +445,18 @@ impl ObjectStore for Recorder {
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.record("copy", to);
-        self.store.copy_opts(from, to, options).await
+        let fault = self.record("copy", to);
+        match fault {
+            Some(Fault::Fail | Fault::Ignored) => return Err(lost()),
+            Some(Fault::Unsupported) => {
+                return Err(object_store::Error::NotSupported {
+                    source: "no copies".into(),
+                });
+            }
+            Some(Fault::LoseAnswer) | None => {}
+        }
+        self.store.copy_opts(from, to, options).await?;
+        if fault.is_some() { Err(lost()) } else { Ok(()) }
     }
 }
 

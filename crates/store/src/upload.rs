@@ -207,8 +207,8 @@ impl Upload {
         Ok(())
     }
 
-    /// A part never conflicts for good: errors that suggest it (409, 412, an upload that another
-    /// replica has removed) are retryable, as the upload starts again.
+    /// A conflict of a part is always temporary: errors that suggest it (409, 412, an upload that
+    /// another replica has removed) are retryable, as the upload starts again.
     fn failed(&self, error: &object_store::Error) -> StoreError {
         if is_taken(error) || is_lost_upload(error) {
             return self.location.unreachable("write", &self.key, brief(error));

@@ -14,9 +14,14 @@ use kube::Client;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 
-use crate::{Fault, Request, serve, watch::Event};
+use self::watch::Event;
+use crate::{Fault, Request};
+
+mod serve;
+mod watch;
 
 type FaultFn = dyn Fn(&FakeApi, &Request) -> Option<Fault> + Send + Sync;
+type AllowFn = dyn Fn(&Value) -> bool + Send + Sync;
 /// An action that runs once, just before a request is served.
 type Hook = Box<dyn FnOnce(&FakeApi) + Send>;
 
@@ -37,6 +42,7 @@ pub(crate) struct Inner {
     requests: Mutex<Vec<Request>>,
     hooks: Mutex<Vec<(String, String, Hook)>>,
     fault: Mutex<Option<Arc<FaultFn>>>,
+    allows: Mutex<Option<Arc<AllowFn>>>,
     /// Status codes of the answers to writes.
     written: Mutex<Vec<u16>>,
     crashed: Arc<AtomicBool>,
@@ -152,6 +158,19 @@ impl FakeApi {
         *self.inner.fault.lock() = Some(Arc::new(fault));
     }
 
+    /// Sets what users may do, by the spec of a SubjectAccessReview; by default, nothing.
+    pub fn allow(&self, allows: impl Fn(&Value) -> bool + Send + Sync + 'static) {
+        *self.inner.allows.lock() = Some(Arc::new(allows));
+    }
+
+    /// The answer to a SubjectAccessReview.
+    pub(crate) fn reviewed(&self, mut review: Value) -> Value {
+        let allows = self.inner.allows.lock().clone();
+        let allowed = allows.is_some_and(|allows| allows(&review["spec"]));
+        review["status"] = json!({ "allowed": allowed });
+        review
+    }
+
     pub fn fail(&self, when: impl Fn(&Request) -> bool + Send + Sync + 'static) {
         self.fault(move |_, request| when(request).then(Fault::unavailable));
     }
@@ -165,7 +184,7 @@ impl FakeApi {
         *self.inner.latency.lock()
     }
 
-    /// Paths with this part are not served, like those of a group whose definitions are not
+    /// Paths with this part are not served, like the paths of a group whose definitions are not
     /// installed.
     pub fn unserve(&self, part: &'static str) {
         self.fault(move |_, request| {

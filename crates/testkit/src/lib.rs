@@ -20,8 +20,8 @@ mod fuzz;
 mod keys;
 mod objects;
 mod request;
-mod serve;
-mod watch;
+mod says;
+mod target;
 
 pub use fake_api::{FakeApi, LastWrite};
 pub use fuzz::Fuzz;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{FakeApi, Fault, Request, serve::Target};
+use crate::{FakeApi, Fault, Request, target::Target};
 
 pub const LEDGER_PATH: &str =
     "/apis/coordination.k8s.io/v1/namespaces/velero/leases/backup-lock-velero";

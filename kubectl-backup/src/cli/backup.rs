@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::{
     BackupSpecArgs, CreationArgs, DocumentArgs, FileArgs, ListFlags, Output, OutputArgs,
-    SelectionArgs, duration, output::FormParser,
+    SelectionArgs, WaitArgs, duration, mapping, output::FormParser,
 };
 
 #[derive(Args, Debug, Default)]
@@ -150,7 +150,7 @@ pub(crate) struct DiffArgs {
     #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
     pub(crate) include_resources: Vec<String>,
     /// Namespaces that are compared with others, such as shop:shop-copy
-    #[arg(long, value_delimiter = ',', value_name = "FROM:TO", value_parser = super::restore::mapping)]
+    #[arg(long, value_delimiter = ',', value_name = "FROM:TO", value_parser = mapping)]
     pub(crate) namespace_mappings: Vec<(String, String)>,
     /// Compare objects that others make, too, such as the ReplicaSets of a Deployment
     #[arg(long)]
@@ -192,6 +192,21 @@ pub(crate) struct CancelArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct CopyArgs {
+    /// Names
+    #[arg(required = true)]
+    pub(crate) names: Vec<String>,
+    /// Location to copy them into
+    #[arg(long, value_name = "LOCATION")]
+    pub(crate) to: String,
+    /// Time to keep the copies from the start of each backup [default: that of the backup]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) ttl: Option<GoDuration>,
+    #[command(flatten)]
+    pub(crate) wait: WaitArgs,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct DeletionArgs {
     #[command(flatten)]
     pub(crate) selection: SelectionArgs,
@@ -220,6 +235,9 @@ pub(crate) struct DeleteBackupsArgs {
     /// delete; that data stays
     #[arg(long)]
     pub(crate) forget_data: bool,
+    /// Leave complete copies in other locations; each becomes a backup there
+    #[arg(long)]
+    pub(crate) keep_copies: bool,
 }
 
 #[derive(Args, Debug)]
@@ -254,7 +272,7 @@ pub(crate) enum Until {
     Free,
 }
 
-/// A phase of backups; those of restores are among them. Another one would never come.
+/// A phase of backups, which include the phases of restores. Any other one would never be reached.
 fn phase_of(text: &str) -> Result<Until, String> {
     if BackupPhase::KNOWN.contains(&text) {
         return Ok(Until::Phase(text.to_owned()));

@@ -17,13 +17,16 @@ const WITH_VALUE: [&str; 11] = [
     "--output",
 ];
 /// Kinds that are commands of ours.
-const OWN: [&str; 6] = [
+const OWN: [&str; 9] = [
     "restore",
     "restores",
     "schedule",
     "schedules",
     "location",
     "locations",
+    "repo",
+    "repository",
+    "repositories",
 ];
 /// Words that kubectl, and velero as well, have before the kind.
 const VERBS: [&str; 7] = [
@@ -104,6 +107,9 @@ fn group(noun: &str) -> Option<&'static [&'static str]> {
         | "bsl"
         | "location"
         | "locations" => &["locations"],
+        "repo" | "repository" | "repositories" | "backuprepository" | "backuprepositories" => {
+            &["repositories"]
+        }
         "snapshot-location"
         | "snapshot-locations"
         | "volumesnapshotlocation"
@@ -162,6 +168,8 @@ mod tests {
                 "snapshot-location create ebs",
                 "locations snapshots create ebs",
             ),
+            ("get repositories", "repositories get"),
+            ("backuprepositories", "repositories get"),
             ("list", "get"),
             ("list backups", "get"),
             ("get backups", "get"),

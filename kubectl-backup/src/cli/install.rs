@@ -7,7 +7,7 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
 };
 
-use super::{Output, duration, output::FormParser};
+use super::{DryRun, Output, duration, output::FormParser};
 
 #[derive(Args, Debug)]
 pub(crate) struct InstallArgs {
@@ -48,16 +48,21 @@ pub(crate) struct ChoiceArgs {
     /// Tag of all images [default: the version of this program]
     #[arg(long, value_name = "TAG")]
     pub(crate) tag: Option<String>,
-    /// Replicas of each program [default: 2]
+    /// Replicas of each program [default: 2, or 1 if pods can run on one node only]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) replicas: Option<u16>,
     /// Whether the programs listen in the network of their nodes, for a control plane that does not
-    /// reach pods
+    /// reach pods [default: false]
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) host_network: Option<bool>,
-    /// Whether to install PodMonitors, alerts and a dashboard for the Prometheus operator
+    /// Whether to install PodMonitors, alerts and a dashboard for the Prometheus operator [default:
+    /// if the cluster has it]
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) monitoring: Option<bool>,
+    /// Whether NetworkPolicies restrict the connections of the pods; the object store has to be
+    /// reached at port 443
+    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub(crate) network_policies: Option<bool>,
     /// Whether snapshots of CSI volumes are taken [default: if the cluster has what they need]
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) snapshots: Option<bool>,
@@ -90,6 +95,7 @@ impl ChoiceArgs {
             profiles: given_or_before(&self.profiles, before.profiles),
             host_network: self.host_network.unwrap_or(before.host_network),
             monitoring: self.monitoring.unwrap_or(before.monitoring),
+            network_policies: self.network_policies.unwrap_or(before.network_policies),
             registry: self.registry.clone().or(before.registry),
             tag: self.tag.clone(),
             replicas: self.replicas.or(before.replicas),
@@ -128,9 +134,10 @@ fn given_or_before(given: &[String], before: Vec<String>) -> Vec<String> {
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "How")]
 pub(crate) struct RolloutArgs {
-    /// Store nothing: client prints what would be sent
-    #[arg(long, value_enum, value_name = "HOW", hide_possible_values = true)]
-    pub(crate) dry_run: Option<ClientDryRun>,
+    /// Store nothing, and print what would be sent: server, as without a value, makes the choices
+    /// and checks by the cluster; client makes none
+    #[arg(long, value_enum, value_name = "HOW", hide_possible_values = true, num_args = 0..=1, default_missing_value = "server")]
+    pub(crate) dry_run: Option<DryRun>,
     /// Print the objects: json, yaml or name
     #[arg(short, long, value_parser = FormParser(&["json", "yaml", "name"]), value_name = "FORM", hide_possible_values = true, requires = "dry_run")]
     pub(crate) output: Option<Output>,
@@ -143,8 +150,7 @@ pub(crate) struct RolloutArgs {
     pub(crate) timeout: GoDuration,
 }
 
-/// The only dry run that there is of an installation: what the cluster would say of it, the checks
-/// before it say.
+/// The only dry run of a removal: it reads what is installed.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClientDryRun {
     /// Print what would be sent.

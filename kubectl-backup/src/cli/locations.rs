@@ -6,8 +6,8 @@ use backup_core::api::GoDuration;
 use clap::{Args, Subcommand};
 
 use super::{
-    DeletionArgs, DescribeOneArgs, DryRun, GetArgs, ListFlags, ObjectArgs, Output, OutputArgs,
-    duration, key_value, output::FormParser,
+    DeletionArgs, DescribeOneArgs, DocumentArgs, DryRun, GetArgs, ListFlags, ObjectArgs, Output,
+    OutputArgs, duration, key_value, output::FormParser,
 };
 
 #[derive(Subcommand, Debug)]
@@ -21,6 +21,8 @@ pub(crate) enum LocationsCommand {
     Describe(DescribeOneArgs),
     /// Show the last comparisons of the buckets with the cluster; compare one now
     Sync(SyncArgs),
+    /// Show what retention did in a location last; agree to removals that it has refused
+    Retention(RetentionArgs),
     /// Create a location
     Create(Box<LocationCreateArgs>),
     /// Change a location: the default, access, credential, settings
@@ -187,4 +189,22 @@ pub(crate) struct SyncArgs {
     pub(crate) timeout: GoDuration,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RetentionArgs {
+    /// Name of the location
+    pub(crate) name: String,
+    /// Have its backups looked at now, and wait for the outcome
+    #[arg(long)]
+    pub(crate) now: bool,
+    /// Like --now, and also remove up to this many expired backups whose removal was refused because
+    /// too many had expired at once
+    #[arg(long, value_name = "N")]
+    pub(crate) accept_removals: Option<u64>,
+    /// Maximum time to wait, such as 30m; exit with 124 on timeout
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10m")]
+    pub(crate) timeout: GoDuration,
+    #[command(flatten)]
+    pub(crate) document: DocumentArgs,
 }

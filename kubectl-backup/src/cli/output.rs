@@ -19,7 +19,7 @@ pub(crate) enum Output {
 }
 
 impl Output {
-    /// Whether a person reads it, in rows.
+    /// Whether the output is a table for users.
     pub(crate) const fn is_table(self) -> bool {
         matches!(self, Self::Table | Self::Wide)
     }

@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 
 use super::{
     CancelArgs, CreationArgs, DeleteArgs, DescribeArgs, GetArgs, ItemArgs, LogsArgs,
-    OperationsArgs, UntilArgs, duration, spec,
+    OperationsArgs, UntilArgs, duration, mapping, spec,
 };
 
 #[derive(Args, Debug)]
@@ -95,8 +95,16 @@ pub(crate) struct RestoreCreateArgs {
     /// backup
     #[arg(long, value_name = "POLICY", value_parser = ["none", "update"], hide_possible_values = true)]
     pub(crate) existing_resource_policy: Option<String>,
-    /// What to do with the data of volumes whose claims exist: none leaves it. The server refuses
-    /// full and incremental
+    /// Whether to remove, after all else, objects in the restored namespaces that the backup does
+    /// not have [default: false]
+    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub(crate) prune: Option<bool>,
+    /// Don't ask about --prune: the names of all namespaces that it removes objects from
+    #[arg(long, value_delimiter = ',', value_name = "NAMESPACES")]
+    pub(crate) yes_prune: Vec<String>,
+    /// Data of volumes whose claims exist: none leaves it, full overwrites it, incremental
+    /// overwrites what differs. The last two are for a restore of claims only
+    /// (--include-resources=persistentvolumeclaims), and for volumes that no pod uses
     #[arg(long, value_name = "POLICY", value_parser = ["none", "full", "incremental"], hide_possible_values = true)]
     pub(crate) existing_volume_data_policy: Option<String>,
     /// Resources whose status is restored too
@@ -132,22 +140,16 @@ pub(crate) struct RestoreCreateArgs {
     /// Number of files written to one volume in parallel
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(i64).range(1..))]
     pub(crate) parallel_files_download: Option<i64>,
-    /// Whether to delete files in existing volumes that are not in the backup; the server refuses
-    /// it
+    /// With --existing-volume-data-policy: whether to delete files that the backup does not have
+    /// [default: false]
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) delete_extra_files: Option<bool>,
-    /// Show what would become of each item, and restore nothing; same as --dry-run=server
-    #[arg(long, conflicts_with_all = ["dry_run", "output", "wait", "retry_for"])]
+    /// Show what would become of each item, and restore nothing; same as --dry-run=server, and a
+    /// document with -o
+    #[arg(long, conflicts_with_all = ["dry_run", "wait", "retry_for"])]
     pub(crate) plan: bool,
     #[command(flatten)]
     pub(crate) creation: CreationArgs,
-}
-
-pub(super) fn mapping(text: &str) -> Result<(String, String), String> {
-    text.split_once(':')
-        .filter(|(from, to)| !from.is_empty() && !to.is_empty() && !to.contains(':'))
-        .map(|(from, to)| (from.to_owned(), to.to_owned()))
-        .ok_or_else(|| "expected from:to".to_owned())
 }
 
 fn object(text: &str) -> Result<String, String> {

@@ -1,10 +1,11 @@
 //! `schedules`: listing is the default.
 
-use clap::{Args, Subcommand};
+use backup_core::keep::{MAX_PERIODS, Rule};
+use clap::{Args, Subcommand, builder::RangedI64ValueParser};
 
 use super::{
-    BackupSpecArgs, DeletionArgs, DescribeOneArgs, DryRun, FileArgs, GetArgs, ObjectArgs, Output,
-    SelectionArgs, WaitArgs, output::FormParser,
+    BackupSpecArgs, DeletionArgs, DescribeOneArgs, DocumentArgs, DryRun, FileArgs, GetArgs,
+    ObjectArgs, Output, SelectionArgs, WaitArgs, output::FormParser,
 };
 
 #[derive(Subcommand, Debug)]
@@ -17,6 +18,8 @@ pub(crate) enum SchedulesCommand {
     Create(Box<ScheduleCreateArgs>),
     /// Change a schedule: when it runs, and what its next backups are like
     Set(Box<ScheduleSetArgs>),
+    /// Show which backups of a schedule are kept beyond their ttl, why and until when; set the rules
+    Keep(KeepArgs),
     /// Pause schedules: they make no backups until they are resumed
     Pause(SelectionArgs),
     /// Resume paused schedules
@@ -44,6 +47,8 @@ pub(crate) struct ScheduleCreateArgs {
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) use_owner_references_in_backup: Option<bool>,
     #[command(flatten)]
+    pub(crate) keep: KeepFlags,
+    #[command(flatten)]
     pub(crate) template: BackupSpecArgs,
     #[command(flatten)]
     pub(crate) object: ObjectArgs,
@@ -57,7 +62,61 @@ pub(crate) struct ScheduleCreateArgs {
     pub(crate) output: Option<Output>,
 }
 
+/// Which good backups of a schedule are kept beyond their ttl.
+#[derive(Args, Debug, Default)]
+#[command(next_help_heading = "What is kept beyond its ttl")]
+pub(crate) struct KeepFlags {
+    /// Number of newest good backups to keep; 0 takes the rule away
+    #[arg(long = "keep-last", value_name = "N", value_parser = periods())]
+    pub(crate) last: Option<i64>,
+    /// Number of hours that have a good backup, of which to keep the newest one each
+    #[arg(long = "keep-hourly", value_name = "N", value_parser = periods())]
+    pub(crate) hourly: Option<i64>,
+    /// The same for days
+    #[arg(long = "keep-daily", value_name = "N", value_parser = periods())]
+    pub(crate) daily: Option<i64>,
+    /// The same for weeks, which begin on Monday
+    #[arg(long = "keep-weekly", value_name = "N", value_parser = periods())]
+    pub(crate) weekly: Option<i64>,
+    /// The same for months
+    #[arg(long = "keep-monthly", value_name = "N", value_parser = periods())]
+    pub(crate) monthly: Option<i64>,
+    /// The same for years
+    #[arg(long = "keep-yearly", value_name = "N", value_parser = periods())]
+    pub(crate) yearly: Option<i64>,
+}
+
+impl KeepFlags {
+    pub(crate) fn of(&self, rule: Rule) -> Option<i64> {
+        match rule {
+            Rule::Last => self.last,
+            Rule::Hourly => self.hourly,
+            Rule::Daily => self.daily,
+            Rule::Weekly => self.weekly,
+            Rule::Monthly => self.monthly,
+            Rule::Yearly => self.yearly,
+        }
+    }
+}
+
+fn periods() -> RangedI64ValueParser<i64> {
+    clap::value_parser!(i64).range(0..=MAX_PERIODS)
+}
+
 #[derive(Args, Debug)]
+pub(crate) struct KeepArgs {
+    /// Name of the schedule
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) keep: KeepFlags,
+    /// Change nothing: show what these rules, over those of the schedule, would keep
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) document: DocumentArgs,
+}
+
+#[derive(Args, Debug, Default)]
 pub(crate) struct ScheduleSetArgs {
     /// Name of the schedule
     pub(crate) name: String,
@@ -67,6 +126,8 @@ pub(crate) struct ScheduleSetArgs {
     /// Whether the Backups are deleted with the schedule
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) use_owner_references_in_backup: Option<bool>,
+    #[command(flatten)]
+    pub(crate) keep: KeepFlags,
     #[command(flatten)]
     pub(crate) template: BackupSpecArgs,
 }

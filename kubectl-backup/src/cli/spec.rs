@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use backup_core::api::{
-    GoDuration, backup::BackupResourceHookSpec, common::Extra, restore::RestoreResourceHookSpec,
+    Extra, GoDuration, backup::BackupResourceHookSpec, restore::RestoreResourceHookSpec,
 };
 use clap::{Args, ValueEnum};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -175,7 +175,7 @@ pub(crate) struct WaitArgs {
 }
 
 /// A name in a list. An empty one selects nothing.
-fn name(text: &str) -> Result<String, String> {
+pub(super) fn name(text: &str) -> Result<String, String> {
     if text.is_empty() {
         Err("expected a name; without the flag all are meant".to_owned())
     } else {
@@ -223,7 +223,7 @@ pub(super) fn restore_hook(text: &str) -> Result<RestoreResourceHookSpec, String
 }
 
 fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    // Only the first line: the parser quotes what stands around.
+    // Only the first line: the parser also quotes the lines around it.
     serde_saphyr::from_str(text).map_err(|error| {
         error
             .to_string()
@@ -282,6 +282,6 @@ mod tests {
                 "{text}: {error}"
             );
         }
-        assert!(restore_hook(good).unwrap_err().contains("no field"));
+        assert_says!(restore_hook(good).unwrap_err(), "no field");
     }
 }

@@ -82,8 +82,8 @@ const OTHERS: [(&str, &str); 4] = [
     ("verbose", "the archive says what is in it; leave it out"),
 ];
 
-/// What to say of a flag that the parser does not know. `words` are those of the command line, and
-/// `flag` is with its dashes.
+/// The message about a flag that the parser does not know. `words` is the command line, and `flag`
+/// includes its dashes.
 pub(crate) fn refusal(words: &[String], flag: &str) -> Option<String> {
     let name = flag.strip_prefix("--")?;
     let installs = words.iter().any(|word| word == "install");

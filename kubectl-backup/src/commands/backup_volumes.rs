@@ -13,7 +13,7 @@ use crate::{
 
 pub(super) async fn run(args: VolumesArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
-    let backup = get_named::<Backup>(&session, &args.name).await?;
+    let backup = get_named::<Backup>(&session, "volumes", &args.name).await?;
     let is_running = !backup.status().stage.is_terminal();
     let items = match verify::has_files(&backup) {
         Ok(()) => Box::pin(of_files(&session, &backup)).await?,

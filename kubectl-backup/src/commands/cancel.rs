@@ -22,7 +22,7 @@ async fn one<W: Workload>(
     args: &CancelArgs,
     terminal: &mut Terminal,
 ) -> CommandResult {
-    let work = session.get::<W>(name).await?;
+    let work = get_named::<W>(session, "cancel", name).await?;
     let status = work.status();
     let too_late = if status.stage.is_terminal() {
         Some("it has ended")

@@ -26,8 +26,8 @@ impl<K> Changes<K>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    /// Watches all changes after this version of the object, and those of a new object with the
-    /// same name.
+    /// Watches all changes after this version of the object, and all changes of a new object with
+    /// the same name.
     pub(super) fn after(api: Api<K>, object: &K) -> Self {
         let name = object.meta().name.as_deref().unwrap_or_default();
         let params = WatchParams::default()

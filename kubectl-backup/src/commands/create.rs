@@ -2,7 +2,7 @@
 //! creation that is refused because of a conflict is retried, at the pace that the refusal names.
 
 use backup_core::{
-    labels, names,
+    names, scheduled_backup,
     validate::{self, Finding},
 };
 use tokio::time::{Instant, sleep, timeout};
@@ -19,18 +19,16 @@ const MAX_ATTEMPTS: usize = 5;
 
 pub(crate) async fn run(args: CreateArgs, terminal: &mut Terminal) -> CommandResult {
     let connection = Connection::new();
-    let mut backup: Backup = spec::start(&args.file, terminal)?;
-    if let Some(schedule) = &args.from_schedule {
-        let session = connection
-            .get_or_try_init(|| Session::connect(terminal))
-            .await?;
-        start_from(schedule, &mut backup, session).await?;
-    }
+    let mut backup: Backup = match &args.from_schedule {
+        Some(schedule) => start_from(schedule, connection.session(terminal).await?).await?,
+        None => spec::start(&args.file, terminal)?,
+    };
     let prefix = args.from_schedule.as_deref().unwrap_or("backup");
     let name = args.name.clone().or(backup.metadata.name.take());
     backup.metadata.name = Some(name.unwrap_or_else(|| names::unnamed(prefix, terminal.now())));
     spec::describe_object(&mut backup.metadata, &args.creation.object);
     spec::fill(&mut backup.spec, &args.spec);
+    spec::explain_zero_ttl(&args.spec, terminal);
     let checked = SpecErrors::new(
         validate::backup(&backup.spec),
         validate::engine_backup(&backup.spec),
@@ -45,26 +43,27 @@ pub(crate) async fn run(args: CreateArgs, terminal: &mut Terminal) -> CommandRes
     .await
 }
 
-/// Takes the whole spec from the schedule's template (Velero `pkg/cmd/cli/backup/create.go`). The
-/// labels come from the template, or else from the schedule itself.
-async fn start_from(name: &str, backup: &mut Backup, session: &Session) -> Result<(), Problem> {
-    let schedule = session.get::<Schedule>(name).await?;
-    backup.spec = schedule.spec.template;
-    let template = backup.spec.metadata.take();
-    let (template_labels, annotations) = template
-        .map(|all| (all.labels, all.annotations))
-        .unwrap_or_default();
-    let mut all = template_labels
-        .or(schedule.metadata.labels)
-        .unwrap_or_default();
-    all.insert(labels::SCHEDULE_NAME.to_owned(), labels::valid_value(name));
-    backup.metadata.labels = Some(all);
-    backup.metadata.annotations = annotations;
-    Ok(())
+/// The Backup that the schedule would make now, still without a name.
+async fn start_from(name: &str, session: &Session) -> Result<Backup, Problem> {
+    let schedule = get_named::<Schedule>(session, "trigger", name).await?;
+    let mut backup = scheduled_backup::backup_of(&schedule, "");
+    backup.metadata.name = None;
+    Ok(backup)
 }
 
 /// A session that is created when it is first needed: `--dry-run=client` needs none.
-pub(crate) type Connection = tokio::sync::OnceCell<Session>;
+#[derive(Default)]
+pub(crate) struct Connection(tokio::sync::OnceCell<Session>);
+
+impl Connection {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) async fn session(&self, terminal: &Terminal) -> Result<&Session, Problem> {
+        self.0.get_or_try_init(|| Session::connect(terminal)).await
+    }
+}
 
 /// Errors in a spec that can be found without a cluster.
 #[derive(Default)]
@@ -136,9 +135,7 @@ pub(crate) async fn make<K: TableKind>(
         object.meta_mut().namespace = Some(installation_namespace(terminal));
         return Ok(CreationOutcome::Dry(object, " (dry run)"));
     }
-    let session = connection
-        .get_or_try_init(|| Session::connect(terminal))
-        .await?;
+    let session = connection.session(terminal).await?;
     object.meta_mut().namespace = Some(session.namespace.clone());
     let dry_run = args.dry_run == Some(DryRun::Server);
     let created = create(session, &object, dry_run, args.retry_for, terminal).await?;
@@ -177,9 +174,7 @@ pub(crate) async fn finish<K: Workload>(
     if !whole {
         print(&created, args.output, "", terminal)?;
     }
-    let session = connection
-        .get_or_try_init(|| Session::connect(terminal))
-        .await?;
+    let session = connection.session(terminal).await?;
     let (exit, work) =
         wait::until_ended(session, terminal, created.clone(), args.wait.timeout).await?;
     if whole {

@@ -13,6 +13,7 @@ use kube::api::Preconditions;
 use super::{
     poll::{Look, Polled, poll},
     prelude::*,
+    retained,
     selection::delete_each,
 };
 use crate::{
@@ -20,6 +21,8 @@ use crate::{
     view::workload::has_not_begun,
 };
 
+/// Maximum number of backups that are read for the question.
+const MAX_READ: usize = 20;
 /// Maximum number of tries after write conflicts.
 const MAX_ATTEMPTS: u32 = 3;
 /// Polls of a backup whose request is gone before the command reports that nothing was deleted.
@@ -29,32 +32,60 @@ pub(super) async fn backups(
     DeleteBackupsArgs {
         delete: args,
         forget_data,
+        keep_copies,
     }: DeleteBackupsArgs,
     terminal: &mut Terminal,
 ) -> CommandResult {
-    let what = " with all that is stored of it, and the restores from it";
+    let wishes = [
+        (labels::FORGET_DATA_ANNOTATION, forget_data),
+        (labels::KEEP_COPIES_ANNOTATION, keep_copies),
+    ];
+    let wishes = wishes.into_iter().filter(|(_, is_wished)| *is_wished);
+    let wishes: Vec<&str> = wishes.map(|(annotation, _)| annotation).collect();
     delete_each::<Backup, _>(
         &args.deletion,
-        async |_, _| what.to_owned(),
+        retained::last_good_warning,
+        async |session: &Session, names: &[String]| {
+            Box::pin(consequence(session, names, keep_copies)).await
+        },
         terminal,
         async |session: &Session, name: &str, terminal: &mut Terminal| {
-            delete_backup(session, name, forget_data, &args, terminal).await
+            delete_backup(session, name, &wishes, &args, terminal).await
         },
     )
     .await
 }
 
+/// The end of the question. A backup that cannot be read counts as one without copies.
+async fn consequence(session: &Session, names: &[String], keep_copies: bool) -> String {
+    let mut copies = Vec::new();
+    let read = if keep_copies { 0 } else { MAX_READ };
+    for name in names.iter().take(read) {
+        if let Ok(backup) = session.get::<Backup>(name).await {
+            copies.extend(backup.complete_copies().map(|copy| copy.location.clone()));
+        }
+    }
+    copies.sort_unstable();
+    copies.dedup();
+    let copies = if copies.is_empty() {
+        String::new()
+    } else {
+        format!(", its copies ({})", plain(&copies.join(", ")))
+    };
+    format!(" with all that is stored of it{copies}, and the restores from it")
+}
+
 async fn delete_backup(
     session: &Session,
     name: &str,
-    forget_data: bool,
+    wishes: &[&str],
     args: &DeleteArgs,
     terminal: &mut Terminal,
 ) -> CommandResult {
     let Some(backup) = ended_backup(session, name, terminal).await? else {
         return Ok(Exit::Done);
     };
-    let request = request(session, &backup, forget_data).await?;
+    let request = request(session, &backup, wishes).await?;
     terminal.data(&format!(
         "{} deletion requested\n",
         full_name::<Backup>(name)
@@ -81,9 +112,10 @@ async fn ended_backup(
     let api: Api<DynamicObject> =
         Api::namespaced_with(session.client.clone(), &session.namespace, &resource);
     for _ in 0..MAX_ATTEMPTS {
-        let backup = session
+        let found = session
             .call(About::of::<Backup>("get", name), api.get(name))
-            .await?;
+            .await;
+        let backup = hinted::<Backup, _>(session, "delete", name, found).await?;
         let phase = BackupPhase::from(
             backup
                 .data
@@ -137,6 +169,7 @@ pub(super) async fn objects<K: TableKind>(
 ) -> CommandResult {
     delete_each::<K, _>(
         &args.deletion,
+        async |_: &Session, _: &[String]| None,
         consequence,
         terminal,
         async |session: &Session, name: &str, terminal: &mut Terminal| {
@@ -152,7 +185,7 @@ async fn delete_object<K: TableKind>(
     args: &DeleteArgs,
     terminal: &mut Terminal,
 ) -> CommandResult {
-    let uid = session.get_metadata::<K>(name).await?.metadata.uid;
+    let uid = get_named_metadata::<K>(session, "delete", name).await?.uid;
     // Deletes only the object that the user confirmed, not a newer one of the same name.
     session
         .delete::<K>(
@@ -199,7 +232,7 @@ fn request_name(backup: &str, uid: &str) -> String {
 }
 
 /// Creates the deletion request for exactly this backup (labels as Velero
-/// `pkg/backup/delete_helpers.go`).
+/// `pkg/backup/delete_helpers.go`), with annotations that say what stays.
 ///
 /// Create-only under a fixed name. An existing request asks for the same deletion; if it ended with
 /// errors, it is deleted (with a precondition on its uid and version) and created again, which
@@ -207,7 +240,7 @@ fn request_name(backup: &str, uid: &str) -> String {
 async fn request(
     session: &Session,
     backup: &DynamicObject,
-    forget_data: bool,
+    wishes: &[&str],
 ) -> Result<DeleteBackupRequest, Problem> {
     let name = backup.name_any();
     let uid = backup.uid().unwrap_or_default();
@@ -223,10 +256,9 @@ async fn request(
         (labels::BACKUP_UID, uid.clone()),
     ];
     request.metadata.labels = Some(labels.map(|(key, value)| (key.to_owned(), value)).into());
-    if forget_data {
-        request
-            .annotations_mut()
-            .insert(labels::FORGET_DATA_ANNOTATION.to_owned(), "true".to_owned());
+    for annotation in wishes {
+        let annotations = request.annotations_mut();
+        annotations.insert((*annotation).to_owned(), "true".to_owned());
     }
     let params = PostParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),

@@ -1,25 +1,23 @@
 //! `describe`: fetches the object, then all its parts concurrently, each within its time limit.
 
-use std::cell::RefCell;
+use std::{cell::RefCell, collections::BTreeMap};
 
 use backup_core::{
-    api::{DeleteBackupRequest, download_request::DownloadTargetKind},
+    api::{BackupPhase, DeleteBackupRequest, download_request::DownloadTargetKind},
     labels,
-    phase::Stage,
-    profile::Profile,
-    restorability::Place,
+    restorability::{Evidence, Place, Places},
 };
-use backup_lock::{Ledger, LedgerError, LedgerStore, VELERO_SCOPE, lease::lease_name};
 use futures::{FutureExt as _, future::LocalBoxFuture, join};
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::Event};
+use k8s_openapi::api::core::v1::Event;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::{
-    locks::problem::{damage, lost},
+    locks::velero::read_ledger,
+    messages::stored_messages,
     poll::{Look, MAX_WAIT, poll},
     prelude::*,
-    schedules, transfers,
+    retained, schedules, transfers,
     wait::until_ended,
 };
 use crate::{
@@ -27,8 +25,7 @@ use crate::{
     print::{describe::text, page},
     stored::{StoredFile, document},
     view::{
-        DeletionView, Description, FileContents, LocationSummary, RunView, WorkloadParts,
-        locks::{Damage, FoundLedger},
+        DeletionView, Description, FileContents, LocationSummary, RunView, WorkloadParts, backup,
         progress::{Meter, share},
         related,
         stored::{FilesState, operations},
@@ -53,7 +50,7 @@ pub(super) async fn run<W: Workload>(args: DescribeArgs, terminal: &mut Terminal
     if args.watch {
         return Box::pin(watch::<W>(&session, &name, &args, terminal)).await;
     }
-    let work = get_named::<W>(&session, &name).await?;
+    let work = get_named::<W>(&session, "describe", &name).await?;
     let description = Box::pin(describe(&session, &work, terminal.now())).await;
     show(&description, &args, terminal)?;
     Ok(Exit::Done)
@@ -91,12 +88,16 @@ async fn describe<W: Workload>(session: &Session, work: &W, now: Timestamp) -> D
     workload::describe(work, parts.into_inner(), now)
 }
 
-/// Fetches everything about a workload. Each part is stored in `parts` as soon as it is fetched.
+/// Fetches everything about a workload. Each part is stored in `parts` once it is fetched.
 async fn fetch<W: Workload>(session: &Session, work: &W, parts: &RefCell<WorkloadParts>) {
     let source = async {
         let source = source(session, work.source().as_deref()).await;
         let (location, place) = match work.as_backup().or(source.value()) {
-            Some(backup) => location(session, backup).await,
+            Some(backup) => {
+                let read_from = labels::annotation(work, labels::READ_FROM_ANNOTATION);
+                let (found, place) = location(session, backup, read_from).await;
+                (found, place_of_copy(session, backup, place).await)
+            }
             None => (FetchResult::Known(None), Place::Gone),
         };
         let mut parts = parts.borrow_mut();
@@ -108,6 +109,7 @@ async fn fetch<W: Workload>(session: &Session, work: &W, parts: &RefCell<Workloa
         source,
         deletions(session, work.as_backup()).map(|all| parts.borrow_mut().deletions = all),
         previous(session, work.as_backup()).map(|run| parts.borrow_mut().previous = run),
+        last_good(session, work.as_backup()).map(|is_last| parts.borrow_mut().last_good = is_last),
         events::<W>(session, work.meta()).map(|events| parts.borrow_mut().events = events),
         fetched(session, read_ledger(session)).map(|ledger| parts.borrow_mut().ledger = ledger),
         moved_data(session, work).map(|all| parts.borrow_mut().transfers = all),
@@ -136,16 +138,14 @@ async fn source(session: &Session, name: Option<&str>) -> FetchResult<Option<Bac
     fetched(session, async { optional(session.get(name).await) }).await
 }
 
+/// The location that the files are read from: the backup's own, unless a restore has chosen another.
 async fn location(
     session: &Session,
     backup: &Backup,
+    chosen: Option<&str>,
 ) -> (FetchResult<Option<LocationSummary>>, Place) {
-    let Some(name) = backup
-        .spec
-        .storage_location
-        .as_deref()
-        .filter(|name| !name.is_empty())
-    else {
+    let own = backup.spec.storage_location.as_deref();
+    let Some(name) = chosen.or(own).filter(|name| !name.is_empty()) else {
         return (FetchResult::Known(None), Place::Gone);
     };
     let about = About::called("get", "location", "backupstoragelocations", name);
@@ -175,6 +175,21 @@ async fn location(
     }
 }
 
+/// The place itself, or the first copy that can be read if it is unusable.
+async fn place_of_copy(session: &Session, backup: &Backup, place: Place) -> Place {
+    let copies = backup.complete_copies().filter(|_| place.is_unusable());
+    let mut places = BTreeMap::new();
+    for copy in copies {
+        let name = &copy.location;
+        if let Ok(location) = session.get::<BackupStorageLocation>(name).await {
+            places.insert(name.clone(), Place::of(&location));
+        }
+    }
+    let own = backup.spec.storage_location.clone().unwrap_or_default();
+    places.insert(own, place);
+    Places(Ok(places)).of_backup(&Evidence::of(backup))
+}
+
 async fn previous(session: &Session, backup: Option<&Backup>) -> FetchResult<Option<RunView>> {
     let Some(backup) = backup else {
         return FetchResult::Known(None);
@@ -184,7 +199,14 @@ async fn previous(session: &Session, backup: Option<&Backup>) -> FetchResult<Opt
     };
     schedules::backups(session, schedule)
         .await
-        .map(|all| related::previous(&all, backup))
+        .map(|all| backup::previous(&all, backup))
+}
+
+async fn last_good(session: &Session, backup: Option<&Backup>) -> FetchResult<bool> {
+    match backup.filter(|backup| backup.phase() == BackupPhase::Completed) {
+        Some(backup) => retained::is_last_good(session, &backup.name_any()).await,
+        None => FetchResult::Known(false),
+    }
 }
 
 async fn moved_data<W: Workload>(session: &Session, work: &W) -> FetchResult<Vec<TransferView>> {
@@ -226,75 +248,15 @@ async fn events<W: Workload>(session: &Session, meta: &ObjectMeta) -> FetchResul
     .await
 }
 
-/// The ledger of our own backups and restores; `None` if it does not exist yet.
-pub(super) async fn read_ledger(session: &Session) -> Result<Option<Ledger>, Problem> {
-    let found = found_ledger(session).await?.map(|found| found.ledger);
-    found
-        .transpose()
-        .map_err(|damage| Problem::other(damage.problem))
-}
-
-/// Velero's ledger, or what is wrong with it; `None` if it does not exist.
-pub(super) async fn found_ledger(session: &Session) -> Result<Option<FoundLedger>, Problem> {
-    let store = LedgerStore::new(session.client.clone(), &session.namespace);
-    match store.read(VELERO_SCOPE).await {
-        Ok(Some(stored)) => {
-            let ledger = Ok((*stored.ledger).clone());
-            Ok(Some(velero_ledger(
-                session,
-                stored.lease_uid(),
-                stored.finalizers(),
-                ledger,
-            )))
-        }
-        // A user who may read a ledger may not be permitted to read its marker.
-        Ok(None) => {
-            let is_lost = store.had_ledger(VELERO_SCOPE).await.unwrap_or(false);
-            Ok(is_lost.then(|| velero_ledger(session, "", &[], Err(lost()))))
-        }
-        Err(error @ (LedgerError::Format { .. } | LedgerError::BeingDeleted { .. })) => {
-            let damage = damage(&error, &session.namespace);
-            Ok(Some(velero_ledger(session, "", &[], Err(damage))))
-        }
-        Err(LedgerError::Denied { source, .. } | LedgerError::Unreachable { source, .. }) => {
-            Err(session.explain(
-                &About::of::<Lease>("get", &lease_name(VELERO_SCOPE)),
-                *source,
-            ))
-        }
-        Err(error) => Err(Problem::other(error.to_string())),
-    }
-}
-
-fn velero_ledger(
-    session: &Session,
-    lease_uid: &str,
-    finalizers: &[String],
-    ledger: Result<Ledger, Damage>,
-) -> FoundLedger {
-    FoundLedger {
-        namespace: session.namespace.clone(),
-        scope: VELERO_SCOPE.to_owned(),
-        lease: lease_name(VELERO_SCOPE),
-        lease_uid: lease_uid.to_owned(),
-        finalizers: finalizers.to_vec(),
-        profile: Profile::velero(),
-        is_known: true,
-        ledger,
-    }
-}
-
 /// Reads the files that the object's state gives a reason to read.
 async fn files<W: Workload>(session: &Session, work: &W) -> FileContents {
     let status = work.status();
     let files = W::FILES;
     let is_whole = status.is_whole();
     let is_stored = status.stage.is_past_items() || is_whole;
-    let has_results = is_stored || status.stage == Stage::Failed && files.has_results_of_failed;
-    let with_messages = has_results && status.errors + status.warnings > 0;
     let with_operations = is_stored && status.operations.attempted > 0;
     let (messages, operations, contents, volumes) = join!(
-        file(session, work, with_messages, files.results),
+        stored_messages(session, work),
         file(session, work, with_operations, files.operations),
         seen_file(session, work, is_whole, files.resources),
         file(session, work, is_whole, files.volumes)
@@ -362,7 +324,7 @@ async fn watch<W: Workload>(
     terminal: &mut Terminal,
 ) -> CommandResult {
     if !terminal.out_is_terminal {
-        let work = session.get::<W>(name).await?;
+        let work = get_named::<W>(session, "describe", name).await?;
         let (exit, work) = match work.status().ended() {
             Some(completed) => (Exit::of_end(completed), Some(work)),
             None => until_ended::<W>(session, terminal, work, MAX_WAIT.into()).await?,
@@ -413,6 +375,7 @@ async fn watch<W: Workload>(
             Ok(ended.map_or(Look::Same, Look::Found))
         },
     )
-    .await?;
+    .await;
+    let waited = hinted::<W, _>(session, "describe", name, waited).await?;
     Ok(waited.map_or_else(|exit| exit, Exit::of_end))
 }

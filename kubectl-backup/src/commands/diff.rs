@@ -8,7 +8,7 @@ mod external;
 
 use std::sync::Arc;
 
-use backup_actions::restore::{self, RestoreRules, existing, json::Object, transform};
+use backup_actions::restore::{self, RestoreRules, equality, json::Object, transform};
 use backup_core::{
     api::download_request::DownloadTargetKind,
     labels,
@@ -46,7 +46,7 @@ pub(crate) async fn run(args: DiffArgs, terminal: &mut Terminal) -> CommandResul
 
 async fn compare(args: DiffArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
-    let backup = get_named::<Backup>(&session, &args.name).await?;
+    let backup = get_named::<Backup>(&session, "diff", &args.name).await?;
     verify::has_files(&backup)?;
     let contents = contents(&session, &backup, terminal).await?;
     let mut comparison = Comparison::new(&session, &args);
@@ -75,7 +75,7 @@ async fn compare(args: DiffArgs, terminal: &mut Terminal) -> CommandResult {
         };
         found.compared += 1;
         let state = if let Some(cluster) = &cluster {
-            if existing::same_objects(cluster, &backup) {
+            if equality::same_objects(cluster, &backup) {
                 continue;
             }
             State::Differs

@@ -16,6 +16,7 @@ use futures::future::{BoxFuture, join_all};
 use serde::Serialize;
 
 use super::{
+    finding::{Finding, Topic},
     known_profiles::known_profiles,
     locks::{fetch::Within, problem::without_finalizers, unclaimed},
     prelude::*,
@@ -56,7 +57,7 @@ pub(crate) async fn run(args: DocumentArgs, terminal: &mut Terminal) -> CommandR
         ("volumes", Box::pin(volumes::would_be_saved(session, now))),
         ("volumes", Box::pin(snapshot_locations::usable(session))),
         ("volumes", Box::pin(moved_data::would_be_moved(session))),
-        ("volumes", Box::pin(moved_data::can_be_read(session))),
+        ("volumes", Box::pin(moved_data::can_be_read(session, now))),
         ("lock", Box::pin(slipped_past(session))),
         ("profiles", Box::pin(installation::profiles(session))),
     ];
@@ -219,78 +220,6 @@ pub(crate) struct Report {
     pub(crate) findings: Vec<Finding>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Finding {
-    /// The subject of the check: a fixed word.
-    pub(crate) check: &'static str,
-    /// `good`, `warn` (worth a look), `bad` (broken) or `unknown` (could not be checked).
-    pub(crate) tone: Tone,
-    pub(crate) text: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) remedy: Option<String>,
-}
-
-impl Finding {
-    /// The finding as a line, with its remedy below.
-    pub(crate) fn lines(&self, style: Style) -> String {
-        let Self {
-            check,
-            tone,
-            text,
-            remedy,
-        } = self;
-        let sign = style.tone(*tone, tone.sign());
-        let text = if *tone == Tone::Bad {
-            style.bad(text)
-        } else {
-            text.clone()
-        };
-        let remedy = remedy
-            .as_ref()
-            .map_or_else(String::new, |remedy| format!("  {:<23}{remedy}\n", ""));
-        format!("{sign} {check:<23}{text}\n{remedy}")
-    }
-}
-
-/// The subject of findings.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Topic(pub(crate) &'static str);
-
-impl Topic {
-    pub(crate) fn good(self, text: impl Into<String>) -> Finding {
-        Finding {
-            check: self.0,
-            tone: Tone::Good,
-            text: text.into(),
-            remedy: None,
-        }
-    }
-
-    pub(crate) fn warn(self, text: impl Into<String>, remedy: impl Into<String>) -> Finding {
-        Finding {
-            tone: Tone::Warn,
-            remedy: Some(remedy.into()),
-            ..self.good(text)
-        }
-    }
-
-    pub(crate) fn bad(self, text: impl Into<String>, remedy: impl Into<String>) -> Finding {
-        Finding {
-            tone: Tone::Bad,
-            ..self.warn(text, remedy)
-        }
-    }
-
-    pub(crate) fn unknown(self, why: &str, remedy: Option<String>) -> Finding {
-        Finding {
-            tone: Tone::Unknown,
-            remedy,
-            ..self.good(format!("not known: {why}"))
-        }
-    }
-}
-
 impl Report {
     /// One line for each finding, with its remedy below.
     pub(crate) fn text(&self, style: Style) -> String {
@@ -304,7 +233,7 @@ impl Report {
         let good = if unknown == 0 {
             "Nothing is broken"
         } else {
-            "Nothing is broken in what could be looked at"
+            "Nothing is broken in what could be checked"
         };
         let verdict = match (bad, warn) {
             (0, 0) => format!("{good}."),

@@ -32,7 +32,7 @@ pub(super) async fn run(args: DownloadArgs, terminal: &mut Terminal) -> CommandR
         NewFile::check(&path, args.force)?;
     }
     let session = Session::connect(terminal).await?;
-    let meta = session.get_metadata::<Backup>(name).await?.metadata;
+    let meta = get_named_metadata::<Backup>(&session, "download", name).await?;
     let contents = StoredFile::of(DownloadTargetKind::BackupContents, &meta);
     if to_stdout {
         let Terminal { out, err, .. } = &mut *terminal;

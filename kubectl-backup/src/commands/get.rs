@@ -12,8 +12,9 @@ use self::lines::Lines;
 use super::prelude::*;
 use crate::{
     cli::GetArgs,
-    client::PAGE_SIZE,
+    owned,
     readable::Readable,
+    session::PAGE_SIZE,
     view::{InstallationPlaces, KindTable},
 };
 
@@ -110,11 +111,17 @@ pub(crate) async fn list(
         return follow::run(session, &api, lines, terminal).await;
     }
     let problems = if args.names.is_empty() {
-        let all = session
-            .list(table.about("list", ""), &api, chosen(args), |object| {
-                Some(lines.line(object, None))
-            })
-            .await?;
+        let listed = session.list(table.about("list", ""), &api, chosen(args), |object| {
+            Some(lines.line(object, None))
+        });
+        let all = match listed.await {
+            Err(problem) if problem.kind == ProblemKind::Forbidden => {
+                let owned = Box::pin(of_own_namespace(session, table, args, terminal)).await;
+                let all = owned.unwrap_or(Err(problem))?.into_iter();
+                all.map(|object| lines.line(object, None)).collect()
+            }
+            all => all?,
+        };
         lines.set(all);
         Vec::new()
     } else {
@@ -133,6 +140,30 @@ pub(crate) async fn list(
         terminal.data(&text)?;
     }
     report(problems, terminal)
+}
+
+/// The objects that a namespace owner sees, in place of a list that the user may not have; `None`
+/// if the user is no owner, or asks for a part that cannot be chosen so.
+async fn of_own_namespace(
+    session: &Session,
+    table: &KindTable,
+    args: &GetArgs,
+    terminal: &mut Terminal,
+) -> Option<Result<Vec<DynamicObject>, Problem>> {
+    let is_chosen = args.selector.is_some() || args.field_selector.is_some();
+    if is_chosen || args.list.all_namespaces {
+        return None;
+    }
+    let owned = owned::list(session, &table.resource).await?;
+    if owned.is_ok() {
+        let plural = &table.resource.plural;
+        let namespace = &session.own_namespace;
+        terminal.say(&format!(
+            "You may not list all {plural}: these are about no other namespace than {namespace}, \
+             which is that of the kubeconfig's context."
+        ));
+    }
+    Some(owned)
 }
 
 fn chosen(args: &GetArgs) -> ListParams {
@@ -167,6 +198,10 @@ async fn named(
         match there.call(table.about("get", name), api.get(name)).await {
             Ok(object) => take(object),
             Err(problem) if problem.is_not_found() => problems.push(problem),
+            Err(problem) if problem.kind == ProblemKind::Forbidden => {
+                let owned = Box::pin(owned::named(&there, &table.resource, name)).await;
+                take(owned.unwrap_or(Err(problem))?);
+            }
             Err(problem) => return Err(problem),
         }
     }

@@ -2,17 +2,23 @@
 //! the registrations once a webhook can answer. Each step is a server-side apply, so that it can be
 //! repeated.
 //!
-//! 1. The checks ([`preflight`]) change nothing. A failed check ends the command.
-//! 2. Each stage is applied in the order of [`Stage::ALL`]. After a crash the applied objects
+//! 1. An installation reads what the cluster has ([`facts`]) and chooses by it what no flag gives
+//!    ([`choices`]). An upgrade keeps what was chosen.
+//! 2. The checks ([`preflight`]) change nothing. A failed check ends the command; a dry run ends
+//!    here, too.
+//! 3. Each stage is applied in the order of [`Stage::ALL`]. After a crash the applied objects
 //!    remain; `upgrade` continues, or `install` if no program exists yet.
-//! 3. Objects that the last version had and this one has not are removed, if this command applied
+//! 4. Objects that the last version had and this one has not are removed, if this command applied
 //!    them.
-//! 4. The command waits for the webhook and then registers it: until then creations pass as before.
-//! 5. The command waits for the controller, and sends the webhook a request that it has to refuse.
+//! 5. The command waits for the webhook and then registers it: until then creations pass as before.
+//! 6. The command waits for the controller, and sends the webhook a request that it has to refuse.
 
+mod choices;
+mod facts;
 mod findings;
 pub(super) mod objects;
 mod plan;
+mod platform;
 mod preflight;
 mod readiness;
 mod snapshots;
@@ -23,18 +29,20 @@ use backup_deploy::{Mode, Options, PROGRAMS, Stage};
 use tokio::time::Instant;
 
 use self::{
+    choices::{Choices, choose},
     objects::{Installation, Outcome, installed},
     plan::Plan,
     preflight::ClusterState,
     snapshots::Decision,
 };
 use super::{
-    doctor::{Finding, schedules::all_read_otherwise, webhook},
+    doctor::{schedules::all_read_otherwise, webhook},
+    finding::Finding,
     poll::{Look, Polled, in_vain, poll},
     prelude::*,
 };
 use crate::{
-    cli::{InstallArgs, RolloutArgs, UpgradeArgs},
+    cli::{DryRun, InstallArgs, RolloutArgs, UpgradeArgs},
     client::installation_namespace,
     print::Tone,
 };
@@ -42,17 +50,10 @@ use crate::{
 const SCHEDULES: &str = "schedules.velero.io";
 
 pub(super) async fn install(args: InstallArgs, terminal: &mut Terminal) -> CommandResult {
-    let mut options = args.choice.over(Options::default());
-    let decision = if args.choice.decides_on_snapshots() {
-        Decision::Flag
-    } else {
-        Decision::Open
-    };
-    if args.rollout.dry_run.is_some() {
+    if args.rollout.dry_run == Some(DryRun::Client) {
         let namespace = installation_namespace(terminal);
-        if let Some(text) = snapshots::not_looked(&options).filter(|_| decision == Decision::Open) {
-            terminal.say(text);
-        }
+        let options = args.choice.over(Options::default());
+        terminal.say(&choices::without_cluster(&options));
         return plan::show(
             &Plan::make(&namespace, options)?.objects,
             args.rollout.output,
@@ -72,7 +73,16 @@ pub(super) async fn install(args: InstallArgs, terminal: &mut Terminal) -> Comma
             Problem::other(message).with_remedy("Change or repair it: kubectl backup upgrade")
         );
     }
-    let volumes = snapshots::choose(&session, &mut options, decision, terminal.now()).await;
+    let mode = args.choice.mode.unwrap_or_default();
+    let volumes = snapshots::observe(&session, mode, terminal.now()).await;
+    let facts = facts::read(&session, snapshots::possible(&volumes)).await;
+    let Choices { options, findings } = choose(&args.choice, &facts, &session.namespace);
+    terminal.say(&format!(
+        "Chosen for {}; a flag overrides each choice:",
+        session.server
+    ));
+    show(&findings, terminal);
+    let volumes = snapshots::of_claims(&volumes, &options);
     let plan = Plan::make(&session.namespace, options)?;
     let exit = roll_out(
         &session,
@@ -83,7 +93,8 @@ pub(super) async fn install(args: InstallArgs, terminal: &mut Terminal) -> Comma
         terminal,
     )
     .await?;
-    if exit == Exit::Done && plan.options.mode == Mode::Engine {
+    let is_installed = exit == Exit::Done && args.rollout.dry_run.is_none();
+    if is_installed && plan.options.mode == Mode::Engine {
         terminal
             .say("Next, name a bucket: kubectl backup locations create. Check all: kubectl backup doctor");
     }
@@ -108,9 +119,15 @@ pub(super) async fn upgrade(args: UpgradeArgs, terminal: &mut Terminal) -> Comma
     } else {
         Decision::Kept
     };
-    let volumes = snapshots::choose(&session, &mut options, decision, terminal.now()).await;
+    let volumes = snapshots::observe(&session, options.mode, terminal.now()).await;
+    let headline = match options.mode {
+        Mode::Engine => snapshots::decide(&snapshots::possible(&volumes), &mut options, decision),
+        Mode::Guard => None,
+    };
+    let of_claims = snapshots::of_claims(&volumes, &options);
+    let volumes: Vec<Finding> = headline.into_iter().chain(of_claims).collect();
     let plan = Plan::make(namespace, options)?;
-    if args.rollout.dry_run.is_some() {
+    if args.rollout.dry_run == Some(DryRun::Client) {
         show(&volumes, terminal);
         return plan::show(&plan.objects, args.rollout.output, terminal);
     }
@@ -176,7 +193,12 @@ async fn roll_out(
         found.extend(all_read_otherwise(session, terminal.now()).await);
     }
     found.extend(volumes);
-    if !show(&found, terminal) {
+    let is_good = show(&found, terminal);
+    if args.dry_run.is_some() {
+        let exit = plan::show(&plan.objects, args.output, terminal)?;
+        return Ok(if is_good { exit } else { Exit::Failed });
+    }
+    if !is_good {
         terminal.say("Nothing was changed.");
         return Ok(Exit::Failed);
     }
@@ -195,7 +217,7 @@ async fn roll_out(
             return Ok(exit);
         }
     }
-    for name in objects::prune(session, plan).await? {
+    for name in objects::prune(session, &plan.objects).await? {
         terminal.say(&format!("removed, as this version has it no more: {name}"));
     }
     let done = format!(

@@ -88,15 +88,15 @@ struct ListedPlace {
 }
 
 /// Returns a backup that has a tarball.
-async fn backup(session: &Session, name: &str) -> Result<Backup, Problem> {
-    let backup = get_named::<Backup>(session, name).await?;
+async fn backup(session: &Session, verb: &str, name: &str) -> Result<Backup, Problem> {
+    let backup = get_named::<Backup>(session, verb, name).await?;
     verify::has_files(&backup)?;
     Ok(backup)
 }
 
 pub(super) async fn ls(args: LsArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
-    let backup = backup(&session, &args.name).await?;
+    let backup = backup(&session, "ls", &args.name).await?;
     let mut index = tokio::select! {
         index = ArchiveIndex::open(&session, &backup, terminal) => index?,
         _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
@@ -251,7 +251,7 @@ impl ListedPlace {
 pub(super) async fn cat(args: CatArgs, terminal: &mut Terminal) -> CommandResult {
     let name = item_name(&args.item)?;
     let session = Session::connect(terminal).await?;
-    let backup = backup(&session, &args.name).await?;
+    let backup = backup(&session, "cat", &args.name).await?;
     let wanted = ItemQuery::new(&session, name).await;
     let found = tokio::select! {
         found = archive::object(&session, &backup, |item| wanted.is(item), terminal) => found?,

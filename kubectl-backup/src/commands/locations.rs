@@ -1,23 +1,29 @@
 //! `locations`: where backups and volume snapshots are stored; and `sync`, which shows the result
-//! of synchronising buckets with the cluster, and requests a synchronisation by annotation.
+//! of synchronising buckets with the cluster, and `retention`, which shows what retention did. Both
+//! make requests by annotation.
 
 pub(super) mod change;
 mod snapshots;
 mod trial;
 
-use backup_core::{labels::SYNC_REQUEST_ANNOTATION, sync::Request, text::counted};
+use backup_core::{
+    labels::{RETENTION_REQUEST_ANNOTATION, SYNC_REQUEST_ANNOTATION},
+    sync::{Request, Summary},
+    text::counted,
+};
 
 use super::{
     delete, get,
-    poll::{Look, poll},
+    poll::{Look, Polled, poll},
     prelude::*,
     selection::named,
 };
 use crate::{
-    cli::{DeleteArgs, DescribeOneArgs, GetArgs, LocationsCommand, SyncArgs},
+    cli::{DeleteArgs, DescribeOneArgs, GetArgs, LocationsCommand, RetentionArgs, SyncArgs},
     view::{
         KindTable,
         location::describe,
+        retention as retention_view,
         sync::{self as view, SyncedLocation},
         unreadable_warning,
     },
@@ -29,6 +35,7 @@ pub(crate) async fn run(command: LocationsCommand, terminal: &mut Terminal) -> C
         LocationsCommand::Snapshots(args) => snapshots::run(args, terminal).await,
         LocationsCommand::Describe(args) => one(&args, terminal).await,
         LocationsCommand::Sync(args) => Box::pin(sync(args, terminal)).await,
+        LocationsCommand::Retention(args) => Box::pin(retention(args, terminal)).await,
         LocationsCommand::Create(args) => Box::pin(change::create(*args, terminal)).await,
         LocationsCommand::Set(args) => Box::pin(change::set(&args, terminal)).await,
         LocationsCommand::Delete(deletion) => {
@@ -89,38 +96,17 @@ async fn sync(args: SyncArgs, terminal: &mut Terminal) -> CommandResult {
     if !args.now && args.accept_removals.is_none() {
         return show(&session, vec![view::location(&location)], &args, terminal);
     }
+    let refused = last_pass(&location).refused;
     let request = Request {
         id: terminal.now().to_string(),
-        remove: agreed(&location, args.accept_removals, name)?,
+        remove: agreed(&SYNC, refused, args.accept_removals, name)?,
     };
-    ask(&session, &location, &request).await?;
-    let answered = poll(
-        &session,
-        terminal,
-        args.timeout.as_std(),
-        async |_: &mut Terminal| {
-            let location = session.get::<BackupStorageLocation>(name).await?;
-            let pass = view::location(&location).last_pass.unwrap_or_default();
-            Ok(if pass.request.as_ref() == Some(&request.id) {
-                Look::Found((location, pass))
-            } else {
-                Look::Same
-            })
-        },
-    )
-    .await?;
-    let (location, pass) = match answered {
-        Ok(found) => found,
-        Err(exit) => {
-            if exit == Exit::TimedOut {
-                terminal.say(&format!(
-                    "It has not ended within {}. See what came of it with: kubectl backup locations sync {name}",
-                    args.timeout
-                ));
-            }
-            return Ok(exit);
-        }
+    let answered = ask(&session, &location, &SYNC, &request, args.timeout, terminal).await?;
+    let location = match answered {
+        Ok(location) => location,
+        Err(exit) => return Ok(exit),
     };
+    let pass = last_pass(&location);
     show(&session, vec![view::location(&location)], &args, terminal)?;
     // The synchronisation failed, or did not remove everything that was requested.
     let is_short = pass.error.is_some() || pass.refused > 0;
@@ -250,46 +236,155 @@ fn show(
     Ok(Exit::Done)
 }
 
+/// A kind of request that is made by an annotation of a location, and may carry consent to removals.
+struct LocationRequest {
+    annotation: &'static str,
+    /// Name of the command below `locations`.
+    command: &'static str,
+    /// What the controller has done: "was last ...".
+    past: &'static str,
+    /// What to do first if nothing was refused.
+    first: &'static str,
+    /// The request that the controller has answered last.
+    answered: fn(&BackupStorageLocation) -> Option<String>,
+}
+
+const SYNC: LocationRequest = LocationRequest {
+    annotation: SYNC_REQUEST_ANNOTATION,
+    command: "sync",
+    past: "compared with the cluster",
+    first: "Compare it first",
+    answered: |location| last_pass(location).request,
+};
+
+const RETENTION: LocationRequest = LocationRequest {
+    annotation: RETENTION_REQUEST_ANNOTATION,
+    command: "retention",
+    past: "looked at by retention",
+    first: "Have it looked at first",
+    answered: |location| retention_view::location(location).last?.request,
+};
+
+fn last_pass(location: &BackupStorageLocation) -> Summary {
+    view::location(location).last_pass.unwrap_or_default()
+}
+
 /// Number of removals that the user agrees to: as many as were refused and shown.
 fn agreed(
-    location: &BackupStorageLocation,
+    kind: &LocationRequest,
+    refused: u64,
     accepted: Option<u64>,
     name: &str,
 ) -> Result<Option<u64>, Problem> {
     let Some(accepted) = accepted else {
         return Ok(None);
     };
-    let refused = view::location(location)
-        .last_pass
-        .map_or(0, |pass| pass.refused);
+    let LocationRequest {
+        command,
+        past,
+        first,
+        ..
+    } = kind;
     if refused == 0 {
-        let message = format!(
-            "nothing was refused when location {name:?} was last compared with the cluster"
-        );
+        let message = format!("nothing was refused when location {name:?} was last {past}");
         return Err(Problem::other(message).with_remedy(format!(
-            "Compare it first: kubectl backup locations sync {name} --now"
+            "{first}: kubectl backup locations {command} {name} --now"
         )));
     }
     if refused > accepted {
         let message =
             format!("{refused} removals of location {name:?} were refused, not {accepted}");
         return Err(Problem::other(message).with_remedy(format!(
-            "See what is gone: kubectl backup locations sync {name}"
+            "See what is gone: kubectl backup locations {command} {name}"
         )));
     }
     Ok(Some(accepted))
 }
 
+/// Makes a request, and waits until it is answered. Returns the location then, or the exit code if
+/// waiting stopped before.
 async fn ask(
     session: &Session,
     location: &BackupStorageLocation,
+    kind: &LocationRequest,
     request: &Request,
-) -> Result<(), Problem> {
+    timeout: GoDuration,
+    terminal: &mut Terminal,
+) -> Result<Polled<BackupStorageLocation>, Problem> {
     let text = serde_json::to_string(request).map_err(|error| Problem::other(error.to_string()))?;
-    let patch = json!({ "metadata": { "annotations": { SYNC_REQUEST_ANNOTATION: text } } });
+    let patch = json!({ "metadata": { "annotations": { (kind.annotation): text } } });
     let name = location.name_any();
     session
         .patch::<BackupStorageLocation>(&name, location.metadata.uid.as_ref(), patch)
-        .await
-        .map(drop)
+        .await?;
+    let answered = poll(
+        session,
+        terminal,
+        timeout.as_std(),
+        async |_: &mut Terminal| {
+            let location = session.get::<BackupStorageLocation>(&name).await?;
+            Ok(
+                if (kind.answered)(&location).as_ref() == Some(&request.id) {
+                    Look::Found(location)
+                } else {
+                    Look::Same
+                },
+            )
+        },
+    )
+    .await?;
+    if matches!(answered, Err(Exit::TimedOut)) {
+        terminal.say(&format!(
+            "It has not ended within {timeout}. See what came of it with: kubectl backup locations {} {name}",
+            kind.command
+        ));
+    }
+    Ok(answered)
+}
+
+async fn retention(args: RetentionArgs, terminal: &mut Terminal) -> CommandResult {
+    let session = Session::connect(terminal).await?;
+    let name = &args.name;
+    let location = session.get::<BackupStorageLocation>(name).await?;
+    if !args.now && args.accept_removals.is_none() {
+        show_retention(&location, &args, terminal)?;
+        return Ok(Exit::Done);
+    }
+    let refused = retention_view::location(&location).refused();
+    let request = Request {
+        id: terminal.now().to_string(),
+        remove: agreed(&RETENTION, refused, args.accept_removals, name)?,
+    };
+    let asked = ask(
+        &session,
+        &location,
+        &RETENTION,
+        &request,
+        args.timeout,
+        terminal,
+    );
+    let location = match asked.await? {
+        Ok(location) => location,
+        Err(exit) => return Ok(exit),
+    };
+    show_retention(&location, &args, terminal)?;
+    Ok(match retention_view::location(&location).refused() {
+        0 => Exit::Done,
+        _ => Exit::NotGood,
+    })
+}
+
+fn show_retention(
+    location: &BackupStorageLocation,
+    args: &RetentionArgs,
+    terminal: &mut Terminal,
+) -> Result<(), Problem> {
+    let view = retention_view::location(location);
+    json::show(
+        "LocationRetention",
+        &view,
+        args.document,
+        terminal,
+        |now, style| Ok(view.text(now, style)),
+    )
 }

@@ -4,6 +4,7 @@ pub(crate) mod fetch;
 pub(crate) mod hold;
 pub(crate) mod problem;
 pub(crate) mod release;
+pub(crate) mod velero;
 
 use std::collections::BTreeSet;
 

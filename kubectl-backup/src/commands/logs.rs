@@ -30,8 +30,8 @@ pub(super) async fn run<W: Workload>(args: LogsArgs, terminal: &mut Terminal) ->
     if args.follow {
         return follow::<W>(&session, &args, terminal).await;
     }
-    // Reads only the metadata: an object that cannot be decoded has a log, too.
-    let meta = session.get_metadata::<W>(&args.name).await?.metadata;
+    // An object that cannot be decoded has a log, too.
+    let meta = get_named_metadata::<W>(&session, "logs", &args.name).await?;
     let file = StoredFile::of(W::FILES.log, &meta);
     let mut tail = Tail::default();
     tokio::select! {
@@ -97,14 +97,17 @@ async fn follow<W: Workload>(
             ))
         },
     );
-    Ok(match followed.await? {
-        Ok(true) => Exit::Done,
-        Ok(false) => {
-            terminal.say(&format!("{} {} has ended: {seen}", W::KIND, args.name));
-            Exit::NotGood
-        }
-        Err(exit) => exit,
-    })
+    let followed = followed.await;
+    Ok(
+        match hinted::<W, _>(session, "logs", &args.name, followed).await? {
+            Ok(true) => Exit::Done,
+            Ok(false) => {
+                terminal.say(&format!("{} {} has ended: {seen}", W::KIND, args.name));
+                Exit::NotGood
+            }
+            Err(exit) => exit,
+        },
+    )
 }
 
 async fn show(

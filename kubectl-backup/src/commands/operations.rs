@@ -22,7 +22,7 @@ pub(super) async fn run<W: Workload>(
     if args.watch {
         return watch::<W>(&session, &args, terminal).await;
     }
-    let work = get_named::<W>(&session, &args.name).await?;
+    let work = get_named::<W>(&session, "operations", &args.name).await?;
     let operations = read(&session, &work).await?;
     if operations.is_empty() && args.output.form.is_table() {
         let so_far = if work.status().stage.is_terminal() {

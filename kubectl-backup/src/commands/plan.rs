@@ -8,6 +8,7 @@ use backup_core::{
 
 use super::prelude::*;
 use crate::{
+    cli::Output,
     fetched::FetchResult,
     print::{Screen, Tone, describe::sections},
     stored::{self, StoredFile},
@@ -21,10 +22,12 @@ use crate::{
 /// Maximum line length (bytes): the plan of some 500,000 items. A line is held in memory.
 const MAX_LINE_BYTES: usize = 64 << 20;
 
-/// Shows the plan of a restore. Exits with 3 if the restore would not be Completed.
+/// Shows the plan of a restore, as a screen or as a document. Exits with 3 if the restore would not
+/// be Completed.
 pub(crate) async fn run(
     session: &Session,
     restore: &Restore,
+    output: Option<Output>,
     terminal: &mut Terminal,
 ) -> CommandResult {
     let name = restore.name_any();
@@ -36,7 +39,10 @@ pub(crate) async fn run(
         _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
     };
     let completed = plan.results.errors() == 0;
-    let text = screen(&name, plan, terminal);
+    let text = match output {
+        Some(form) => json::object(&json::Document::of("RestorePlan", &plan), form)?,
+        None => screen(&name, plan, terminal),
+    };
     terminal.data(&text)?;
     Ok(if completed { Exit::Done } else { Exit::NotGood })
 }
@@ -62,7 +68,7 @@ async fn read(
                     .map_err(|error| unreadable(file.name, &error.to_string()))?;
                 if let PlanLine::Progress { done, total } = read {
                     if shows_progress {
-                        terminal.say(&format!("{done} of {} looked at", counted(total, "item")));
+                        terminal.say(&format!("{done} of {} checked", counted(total, "item")));
                     }
                 } else {
                     end = Some(read);

@@ -12,13 +12,13 @@ pub(crate) use kube::{
 };
 pub(crate) use serde_json::{Value, json};
 
-pub(super) use super::named::get_named;
+pub(super) use super::named::{get_named, get_named_metadata, hinted};
 
 pub(crate) use crate::{
     Terminal,
-    client::{FIELD_MANAGER, Session},
     error::{About, CommandResult, Exit, Problem, ProblemKind, optional},
     fetched::{FetchResult, fetched},
     print::{json, plain},
+    session::{FIELD_MANAGER, Session},
     view::{TableKind, Workload, full_name},
 };

@@ -326,7 +326,7 @@ fn facts(profile: &ProfileView) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The value as it is written in a profile's file.
+/// The value in the notation of a profile's file.
 fn word<T: serde::Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,

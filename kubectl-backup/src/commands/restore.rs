@@ -15,10 +15,11 @@ use super::{
     create::{Connection, CreationOutcome, SpecErrors, finish, make},
     plan,
     prelude::*,
+    prune,
     spec::{self, config_map, over, select, set},
 };
 use crate::{
-    cli::{CreationArgs, DryRun, FileArgs, RestoreCreateArgs},
+    cli::{CreationArgs, DryRun, FileArgs, Output, RestoreCreateArgs},
     view::verdict,
 };
 
@@ -28,19 +29,18 @@ pub(crate) async fn run(
     terminal: &mut Terminal,
 ) -> CommandResult {
     if args.plan {
+        if args.creation.output == Some(Output::Name) {
+            return Err(Problem::usage(
+                "--plan has no names: expected -o json or yaml",
+            ));
+        }
         args.creation.dry_run = Some(DryRun::Server);
     }
     let connection = Connection::new();
     if let Some(backup) = &args.source.from_backup
         && args.creation.dry_run != Some(DryRun::Client)
     {
-        check_backup(
-            backup,
-            connection
-                .get_or_try_init(|| Session::connect(terminal))
-                .await?,
-        )
-        .await?;
+        check_backup(backup, connection.session(terminal).await?).await?;
     }
     let file = FileArgs {
         file: args.source.file.clone(),
@@ -61,62 +61,100 @@ pub(crate) async fn run(
     if let Some(schedule) = &args.source.from_schedule
         && (args.allow_partially_failed || args.creation.dry_run != Some(DryRun::Client))
     {
-        let session = connection
-            .get_or_try_init(|| Session::connect(terminal))
-            .await?;
-        let newest = latest(schedule, args.allow_partially_failed, session).await?;
-        // For Completed backups the server itself selects the newest.
+        let session = connection.session(terminal).await?;
+        let newest = latest(schedule, args.allow_partially_failed, session).await;
+        // For Completed backups the server itself selects the newest, also for namespace owners,
+        // who may not list backups.
         if args.allow_partially_failed {
-            restore.spec.backup_name = Some(newest);
+            restore.spec.backup_name = Some(newest?);
             restore.spec.schedule_name = None;
+        } else if let Err(problem) = newest
+            && problem.kind != ProblemKind::Forbidden
+        {
+            return Err(problem);
         }
     }
     let checked = SpecErrors::new(
         validate::restore(&restore.spec),
         validate::engine_restore(&restore.spec),
     );
-    if args.creation.dry_run == Some(DryRun::Server) && args.creation.output.is_none() {
+    let is_planned = args.creation.output.is_none() || args.plan;
+    if args.creation.dry_run == Some(DryRun::Server) && is_planned {
         let made = make(restore, &checked, &args.creation, &connection, terminal).await?;
         let (CreationOutcome::Dry(restore, _) | CreationOutcome::Stored(restore)) = made;
-        let session = connection
-            .get_or_try_init(|| Session::connect(terminal))
-            .await?;
-        return plan::run(session, &restore, terminal).await;
+        let session = connection.session(terminal).await?;
+        return plan::run(session, &restore, args.creation.output, terminal).await;
     }
-    if !restore.spec.included_objects.is_empty() && args.creation.dry_run.is_none() {
-        keeps_objects(&restore, &checked, &args.creation, &connection, terminal).await?;
+    if args.creation.dry_run.is_none() {
+        let spec = &restore.spec;
+        if !spec.included_objects.is_empty() || spec.prune == Some(true) {
+            keeps_fields(&restore, &checked, &args.creation, &connection, terminal).await?;
+        }
+        if !prune::confirmed(spec, &args.yes_prune, terminal)? {
+            terminal.say("no restore was created");
+            return Ok(Exit::Failed);
+        }
     }
-    finish(restore, &checked, &args.creation, &connection, terminal).await
+    Box::pin(finish(
+        restore,
+        &checked,
+        &args.creation,
+        &connection,
+        terminal,
+    ))
+    .await
 }
 
-/// Velero's definition has no `includedObjects`: an API server would drop the field, and the
-/// restore would cover far more objects.
-async fn keeps_objects(
+/// Velero's definition has neither `includedObjects` nor `prune`: an API server would drop the
+/// field, and the restore would cover far more objects, or remove none.
+async fn keeps_fields(
     restore: &Restore,
     checked: &SpecErrors,
     creation: &CreationArgs,
     connection: &Connection,
     terminal: &mut Terminal,
 ) -> Result<(), Problem> {
+    let kept = tried(restore, checked, creation, connection, terminal).await?;
+    let (field, consequence) = if kept.spec.included_objects != restore.spec.included_objects {
+        (
+            "spec.includedObjects",
+            "all of the namespaces would be restored",
+        )
+    } else if kept.spec.prune != restore.spec.prune {
+        ("spec.prune", "nothing would be removed")
+    } else {
+        return Ok(());
+    };
+    let message = format!(
+        "the definition of restores.velero.io in this cluster does not know {field}, so {consequence}"
+    );
+    Err(Problem::other(message).with_remedy(
+        "Bring the definitions up to date: `kubectl backup upgrade`. That of a Velero server cannot do it.",
+    ))
+}
+
+/// What a server would store of a restore.
+pub(super) async fn tried(
+    restore: &Restore,
+    checked: &SpecErrors,
+    creation: &CreationArgs,
+    connection: &Connection,
+    terminal: &mut Terminal,
+) -> Result<Restore, Problem> {
     let tried = CreationArgs {
         dry_run: Some(DryRun::Server),
         retry_for: creation.retry_for,
         ..CreationArgs::default()
     };
-    let made = make(restore.clone(), checked, &tried, connection, terminal).await?;
+    let made = Box::pin(make(restore.clone(), checked, &tried, connection, terminal)).await?;
     let (CreationOutcome::Dry(kept, _) | CreationOutcome::Stored(kept)) = made;
-    if kept.spec.included_objects == restore.spec.included_objects {
-        return Ok(());
-    }
-    Err(Problem::other("the definition of restores.velero.io in this cluster does not know spec.includedObjects, so all of the \
-                        namespaces would be restored")
-        .with_remedy("Bring the definitions up to date: `kubectl backup upgrade`. That of a Velero server cannot do it."))
+    Ok(kept)
 }
 
 /// Reports at once what the server would report later. A backup in an unknown phase is left to the
 /// server.
 async fn check_backup(name: &str, session: &Session) -> Result<(), Problem> {
-    let backup = match get_named::<Backup>(session, name).await {
+    let backup = match get_named::<Backup>(session, "restore", name).await {
         Err(problem)
             if problem.is_not_found()
                 && optional(session.get_metadata::<Schedule>(name).await)?.is_some() =>
@@ -125,13 +163,24 @@ async fn check_backup(name: &str, session: &Session) -> Result<(), Problem> {
                 "There is a schedule of this name; of its newest backup: kubectl backup restore --from-schedule={name}"
             )));
         }
+        // Of a backup of many namespaces, owners of one restore that without seeing the others.
+        Err(Problem {
+            kind: ProblemKind::Forbidden | ProblemKind::Refused { .. },
+            ..
+        }) => return Ok(()),
         found => found?,
     };
+    can_be_restored(&backup)
+}
+
+/// Fails if the backup's phase says that it cannot be restored, or not yet.
+pub(super) fn can_be_restored(backup: &Backup) -> Result<(), Problem> {
+    let name = backup.name_any();
     let status = backup.status();
     match status.stage {
         Stage::Completed | Stage::PartiallyFailed | Stage::Unknown => Ok(()),
         stage if stage.is_terminal() => {
-            let why = verdict(&backup, jiff::Timestamp::UNIX_EPOCH).sentence;
+            let why = verdict(backup, jiff::Timestamp::UNIX_EPOCH).sentence;
             Err(
                 Problem::other(format!("backup {name:?} cannot be restored: {why}"))
                     .with_remedy("`kubectl backup get` lists the others."),
@@ -147,7 +196,7 @@ async fn check_backup(name: &str, session: &Session) -> Result<(), Problem> {
 
 /// The newest Completed backup of a schedule (or PartiallyFailed, if allowed), selected as by
 /// velero's own command. The schedule's backups may exist without it.
-async fn latest(
+pub(super) async fn latest(
     schedule: &str,
     allow_partially: bool,
     session: &Session,
@@ -164,7 +213,7 @@ async fn latest(
     if let Some((_, name)) = ended.into_iter().max() {
         return Ok(name);
     }
-    get_named::<Schedule>(session, schedule).await?;
+    get_named::<Schedule>(session, "restore", schedule).await?;
     let wanted = if allow_partially {
         "Completed or PartiallyFailed"
     } else {
@@ -221,6 +270,7 @@ fn fill(spec: &mut RestoreSpec, args: &RestoreCreateArgs) {
         &mut spec.existing_resource_policy,
         args.existing_resource_policy.as_ref(),
     );
+    over(&mut spec.prune, args.prune.as_ref());
     over(
         &mut spec.existing_volume_data_policy,
         args.existing_volume_data_policy.as_ref(),

@@ -1,26 +1,28 @@
 //! `schedules`: backups at scheduled times.
 
 use backup_core::{
-    api::BackupSpec,
+    api::{BackupSpec, schedule::KeepRules},
     cron::Dialect,
+    keep::Rule,
     labels::{SCHEDULE_NAME, valid_value},
     validate,
 };
 use serde_json::Map;
 
 use super::{
+    absent_namespaces::absent,
     create::{self, Connection, CreationOutcome, SpecErrors},
     delete, get,
     locations::change::patch_spec,
     prelude::*,
-    selection, spec,
+    retained, selection, spec,
 };
 use crate::{
     cli::{
-        CreateArgs, CreationArgs, DeleteArgs, DescribeOneArgs, ScheduleCreateArgs, ScheduleSetArgs,
-        SchedulesCommand, SelectionArgs, TriggerArgs,
+        CreateArgs, CreationArgs, DeleteArgs, DescribeOneArgs, KeepArgs, KeepFlags,
+        ScheduleCreateArgs, ScheduleSetArgs, SchedulesCommand, SelectionArgs, TriggerArgs,
     },
-    view::schedule as view,
+    view::{keep::PlannedSchedule, schedule as view},
 };
 
 pub(crate) async fn run(command: SchedulesCommand, terminal: &mut Terminal) -> CommandResult {
@@ -29,8 +31,9 @@ pub(crate) async fn run(command: SchedulesCommand, terminal: &mut Terminal) -> C
         SchedulesCommand::Describe(args) => describe(&args, terminal).await,
         SchedulesCommand::Create(args) => Box::pin(make(*args, terminal)).await,
         SchedulesCommand::Set(args) => Box::pin(set(&args, terminal)).await,
+        SchedulesCommand::Keep(args) => Box::pin(keep(args, terminal)).await,
         SchedulesCommand::Pause(args) => {
-            change(&args, &json!({"paused": true}), "paused", terminal).await
+            change(&args, "pause", &json!({"paused": true}), terminal).await
         }
         SchedulesCommand::Unpause(args) => {
             let spec = if args.skip_immediately {
@@ -38,7 +41,7 @@ pub(crate) async fn run(command: SchedulesCommand, terminal: &mut Terminal) -> C
             } else {
                 json!({"paused": false})
             };
-            change(&args.selection, &spec, "unpaused", terminal).await
+            change(&args.selection, "unpause", &spec, terminal).await
         }
         SchedulesCommand::Trigger(args) => Box::pin(trigger(args, terminal)).await,
         SchedulesCommand::Delete(deletion) => {
@@ -56,9 +59,13 @@ pub(crate) async fn run(command: SchedulesCommand, terminal: &mut Terminal) -> C
 async fn describe(args: &DescribeOneArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
     let name = &args.name;
-    let schedule = get_named::<Schedule>(&session, name).await?;
-    let (backups, places) = futures::join!(backups(&session, name), get::places(&session));
-    let view = view::describe(&schedule, backups, &places, terminal.now());
+    let schedule = get_named::<Schedule>(&session, "describe", name).await?;
+    let (backups, places, absent) = futures::join!(
+        backups(&session, name),
+        get::places(&session),
+        absent(&session, &schedule.spec.template.included_namespaces)
+    );
+    let view = view::describe(&schedule, backups, &places, &absent, terminal.now());
     json::show(
         "ScheduleDescription",
         &view,
@@ -87,6 +94,7 @@ async fn make(args: ScheduleCreateArgs, terminal: &mut Terminal) -> CommandResul
     }
     spec::describe_object(&mut schedule.metadata, &args.object);
     spec::fill(&mut schedule.spec.template, &args.template);
+    spec::explain_zero_ttl(&args.template, terminal);
     if let Some(cron) = &args.schedule {
         schedule.spec.schedule.clone_from(cron);
     }
@@ -100,6 +108,7 @@ async fn make(args: ScheduleCreateArgs, terminal: &mut Terminal) -> CommandResul
         &mut schedule.spec.use_owner_references_in_backup,
         owner.as_ref(),
     );
+    keep_by(&mut schedule.spec.keep, &args.keep);
     let checked = checked(&schedule);
     let creation = CreationArgs {
         dry_run: args.dry_run,
@@ -113,9 +122,7 @@ async fn make(args: ScheduleCreateArgs, terminal: &mut Terminal) -> CommandResul
         }
         CreationOutcome::Stored(schedule) => {
             create::print(&schedule, args.output, "", terminal)?;
-            let session = connection
-                .get_or_try_init(|| Session::connect(terminal))
-                .await?;
+            let session = connection.session(terminal).await?;
             let places = get::places(session).await;
             let obstacle = view::Obstacle::of(&schedule, Some(&places), terminal.now());
             if let Some(obstacle) = obstacle.filter(|obstacle| *obstacle != view::Obstacle::Paused)
@@ -141,18 +148,21 @@ async fn make(args: ScheduleCreateArgs, terminal: &mut Terminal) -> CommandResul
 async fn set(args: &ScheduleSetArgs, terminal: &mut Terminal) -> CommandResult {
     let mut flags = BackupSpec::default();
     spec::fill(&mut flags, &args.template);
+    let changes_rules = Rule::ALL.iter().any(|rule| args.keep.of(*rule).is_some());
     if flags == BackupSpec::default()
         && args.schedule.is_none()
         && args.use_owner_references_in_backup.is_none()
+        && !changes_rules
     {
         return Err(Problem::usage("nothing is to be changed")
             .with_remedy("kubectl backup schedules set --help"));
     }
     let session = Session::connect(terminal).await?;
     let name = &args.name;
-    let before = session.get::<Schedule>(name).await?;
+    let before = get_named::<Schedule>(&session, "set", name).await?;
     let mut after = before.clone();
     spec::fill(&mut after.spec.template, &args.template);
+    spec::explain_zero_ttl(&args.template, terminal);
     if let Some(cron) = &args.schedule {
         after.spec.schedule.clone_from(cron);
     }
@@ -161,6 +171,7 @@ async fn set(args: &ScheduleSetArgs, terminal: &mut Terminal) -> CommandResult {
         &mut after.spec.use_owner_references_in_backup,
         owner.as_ref(),
     );
+    keep_by(&mut after.spec.keep, &args.keep);
     create::check_invalid(
         &format!("schedule {name:?} would not be valid"),
         &checked(&after),
@@ -174,6 +185,68 @@ async fn set(args: &ScheduleSetArgs, terminal: &mut Terminal) -> CommandResult {
     terminal.say(&format!(
         "Backups that exist stay as they are. When it runs: kubectl backup schedules describe {name}"
     ));
+    if changes_rules {
+        terminal.say(&format!(
+            "How long they are kept has changed: kubectl backup schedules keep {name} --dry-run"
+        ));
+    }
+    Ok(Exit::Done)
+}
+
+/// Changes the rules that flags name. Without any rule left there are none.
+fn keep_by(rules: &mut Option<KeepRules>, flags: &KeepFlags) {
+    let given = Rule::ALL
+        .into_iter()
+        .filter_map(|rule| Some((rule, flags.of(rule)?)));
+    let mut changed = rules.clone().unwrap_or_default();
+    let mut is_changed = false;
+    for (rule, periods) in given {
+        *rule.periods_mut(&mut changed) = periods;
+        is_changed = true;
+    }
+    if is_changed {
+        *rules = Some(changed).filter(|rules| *rules != KeepRules::default());
+    }
+}
+
+/// Shows what rules would keep, or sets them.
+async fn keep(args: KeepArgs, terminal: &mut Terminal) -> CommandResult {
+    let KeepArgs {
+        name,
+        keep,
+        dry_run,
+        document,
+    } = args;
+    if !dry_run {
+        if document.output.is_some() {
+            return Err(
+                Problem::usage("-o shows what would be kept, and takes --dry-run").with_remedy(
+                    format!("kubectl backup schedules keep {name} --dry-run -o json"),
+                ),
+            );
+        }
+        let set = ScheduleSetArgs {
+            name,
+            keep,
+            ..ScheduleSetArgs::default()
+        };
+        return Box::pin(self::set(&set, terminal)).await;
+    }
+    let session = Session::connect(terminal).await?;
+    let mut schedule = get_named::<Schedule>(&session, "keep", &name).await?;
+    keep_by(&mut schedule.spec.keep, &keep);
+    let (backups, places) = futures::join!(retained::facts(&session), get::places(&session));
+    let backups = backups?;
+    let planned = PlannedSchedule {
+        schedule: &schedule,
+        backups: &backups,
+        places: &places,
+    };
+    let rules = schedule.spec.keep.clone().unwrap_or_default();
+    let plan = planned.plan(&rules, terminal.now());
+    json::show("KeepPlan", &plan, document, terminal, |now, style| {
+        plan.text(now, style)
+    })?;
     Ok(Exit::Done)
 }
 
@@ -220,8 +293,8 @@ fn checked(schedule: &Schedule) -> SpecErrors {
 
 async fn change(
     args: &SelectionArgs,
+    verb: &str,
     spec: &Value,
-    done: &str,
     terminal: &mut Terminal,
 ) -> CommandResult {
     let session = Session::connect(terminal).await?;
@@ -230,11 +303,11 @@ async fn change(
         &all,
         terminal,
         async |name: &str, terminal: &mut Terminal| {
-            let found = session.get_metadata::<Schedule>(name).await?;
+            let meta = get_named_metadata::<Schedule>(&session, verb, name).await?;
             session
-                .patch::<Schedule>(name, found.metadata.uid.as_ref(), json!({ "spec": spec }))
+                .patch::<Schedule>(name, meta.uid.as_ref(), json!({ "spec": spec }))
                 .await?;
-            terminal.data(&format!("{} {done}\n", full_name::<Schedule>(name)))?;
+            terminal.data(&format!("{} {verb}d\n", full_name::<Schedule>(name)))?;
             Ok(Exit::Done)
         },
     )

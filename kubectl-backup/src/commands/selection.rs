@@ -118,9 +118,10 @@ fn stopped(names: &[String], begun: usize, terminal: &mut Terminal) -> Exit {
 }
 
 /// Asks for confirmation unless `yes` is set, then deletes each selected object. `consequence` is
-/// the end of the question.
+/// the end of the question; `warning` is said in any case.
 pub(super) async fn delete_each<K: TableKind, F>(
     DeletionArgs { selection, yes }: &DeletionArgs,
+    warning: impl AsyncFnOnce(&Session, &[String]) -> Option<String>,
     consequence: impl AsyncFnOnce(&Session, &[String]) -> String,
     terminal: &mut Terminal,
     mut delete: F,
@@ -132,6 +133,9 @@ where
     let all = selected::<K>(&session, selection, terminal).await?;
     if all.is_empty() {
         return Ok(Exit::Done);
+    }
+    if let Some(warning) = warning(&session, &all).await {
+        terminal.say(&format!("warning: {warning}"));
     }
     if !*yes {
         let names = named(&all);

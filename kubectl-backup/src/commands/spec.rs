@@ -6,6 +6,7 @@ use backup_core::api::{
     BackupSpec,
     backup::{BackupType, UploaderConfigForBackup},
     common::LocalReference,
+    schedule::ScheduledDrill,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Resource;
@@ -149,6 +150,16 @@ pub(crate) fn fill(spec: &mut BackupSpec, args: &BackupSpecArgs) {
     );
 }
 
+/// Says what `--ttl=0` means, which may be taken for "for ever" or "remove it at once".
+pub(crate) fn explain_zero_ttl(args: &BackupSpecArgs, terminal: &mut Terminal) {
+    if args.ttl.is_some_and(GoDuration::is_zero) {
+        terminal.say(
+            "note: with --ttl=0 a backup is kept for the server's default time (--default-backup-ttl of the controller: 720h \
+             unless it was changed), and not for ever",
+        );
+    }
+}
+
 pub(crate) fn describe_object(meta: &mut ObjectMeta, args: &ObjectArgs) {
     if !args.labels.is_empty() {
         meta.labels
@@ -182,25 +193,12 @@ where
     let Some(path) = &args.file else {
         return Ok(K::default());
     };
-    let shown = if path.as_os_str() == "-" {
-        "stdin".to_owned()
-    } else {
-        path.display().to_string()
-    };
-    let text = read(path, terminal).map_err(|error| {
-        unusable(
-            &shown,
-            &error.to_string(),
-            "Check the path after -f; - is stdin.",
-        )
-    })?;
     let expected = format!(
         "It has to be one {} of {}.",
         K::kind(&()),
         K::api_version(&())
     );
-    let mut value: Value =
-        serde_saphyr::from_str(&text).map_err(|error| unparsable(&shown, &error, &expected))?;
+    let (shown, mut value) = content(path, &expected, terminal)?;
     if value["kind"] != K::kind(&()).as_ref() || value["apiVersion"] != K::api_version(&()).as_ref()
     {
         let kind = plain(value["kind"].as_str().unwrap_or("no kind"));
@@ -220,6 +218,44 @@ where
         ..ObjectMeta::default()
     };
     Ok(object)
+}
+
+/// The name of a file, for messages, and its content, YAML or JSON.
+fn content(
+    path: &Path,
+    expected: &str,
+    terminal: &mut Terminal,
+) -> Result<(String, Value), Problem> {
+    let shown = if path.as_os_str() == "-" {
+        "stdin".to_owned()
+    } else {
+        path.display().to_string()
+    };
+    let text = read(path, terminal).map_err(|error| {
+        unusable(
+            &shown,
+            &error.to_string(),
+            "Check the path after -f; - is stdin.",
+        )
+    })?;
+    let value =
+        serde_saphyr::from_str(&text).map_err(|error| unparsable(&shown, &error, expected))?;
+    Ok((shown, value))
+}
+
+/// The drill that a file describes: the fields of `spec.drill` of a Schedule, and no others.
+pub(crate) fn drill(path: &Path, terminal: &mut Terminal) -> Result<ScheduledDrill, Problem> {
+    let expected = "It has to have the fields of spec.drill of a schedule, such as checks.";
+    let (shown, value) = content(path, expected, terminal)?;
+    let drill: ScheduledDrill =
+        serde_json::from_value(value).map_err(|error| unparsable(&shown, &error, expected))?;
+    let checks = &drill.settings.checks;
+    let of_checks = checks.iter().flat_map(|check| check.extra.keys());
+    if let Some(field) = drill.extra.keys().chain(of_checks).next() {
+        let why = format!("{field:?} is no field of a drill");
+        return Err(unusable(&shown, &why, expected));
+    }
+    Ok(drill)
 }
 
 fn unusable(manifest: &str, why: &str, remedy: &str) -> Problem {

@@ -2,9 +2,9 @@
 
 use std::pin::pin;
 
-use backup_core::api::download_request::DownloadTargetKind;
+use backup_core::{api::download_request::DownloadTargetKind, labels::DRILL_LABEL};
 use backup_lock::State;
-use futures::{StreamExt as _, stream, try_join};
+use futures::{StreamExt as _, join, stream, try_join};
 use k8s_openapi::{
     api::core::v1::{Namespace, PersistentVolumeClaim},
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -12,12 +12,13 @@ use k8s_openapi::{
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    describe::found_ledger,
+    locks::velero::found_ledger,
     poll::{Look, MAX_WAIT, poll},
     prelude::*,
 };
 use crate::{
     cli::StatusArgs,
+    owned,
     print::page,
     stored::{StoredFile, document},
     view::{
@@ -98,49 +99,16 @@ fn unprotected_names(status: &ClusterStatus) -> String {
         })
 }
 
-/// Lists everything concurrently, and keeps only the needed fields.
 async fn read(
     session: &Session,
     args: &StatusArgs,
     now: Timestamp,
 ) -> Result<ClusterStatus, Problem> {
-    let all = ListParams::default;
-    let backups = session.list_readable(all(), |one: Backup| Some(BackupFacts::of(&one, now)));
-    let restores = session.list_readable(all(), |one: Restore| WorkLine::of(&one, now));
-    let schedules = session.list_readable(all(), Some::<Schedule>);
-    let locations = session.list_readable(all(), Some::<BackupStorageLocation>);
-    let namespaces = async {
-        Ok(fetched(
-            session,
-            created::<Namespace>(session, "namespace", "namespaces"),
-        )
-        .await)
-    };
-    let claims = created::<PersistentVolumeClaim>(session, "claim", "persistentvolumeclaims");
-    let claims = async { Ok(fetched(session, claims).await) };
-    let types =
-        created::<CustomResourceDefinition>(session, "definition", "customresourcedefinitions");
-    let types = async { Ok(fetched(session, types).await) };
-    let lock = async { Ok(fetched(session, Box::pin(lock(session))).await) };
-    let (backups, restores, schedules, locations, namespaces, claims, types, lock) = try_join!(
-        backups, restores, schedules, locations, namespaces, claims, types, lock
-    )?;
-    let (lock, lock_problem) = match lock {
-        FetchResult::Known((held, problem)) => (FetchResult::Known(held), problem),
-        FetchResult::Missing { unavailable } => (FetchResult::Missing { unavailable }, None),
-    };
-    let held = FetchResult::Known(HeldByBackup::new());
-    let mut seen = ClusterData {
-        namespaces,
-        claims,
-        types,
-        held,
-        backups,
-        restores,
-        schedules,
-        locations,
-        lock,
-        lock_problem,
+    let mut seen = match Box::pin(everything(session, now)).await {
+        Err(problem) if problem.kind == ProblemKind::Forbidden => {
+            Box::pin(of_own_namespace(session, problem, now)).await?
+        }
+        seen => seen?,
     };
     let asked = Requirements {
         rpo: args.rpo.and_then(|rpo| rpo.as_std().try_into().ok()),
@@ -156,6 +124,95 @@ async fn read(
         read_lists(session, lists, deadline, &mut seen.held).await;
     }
     Ok(view::status(&session.namespace, seen, &asked, now))
+}
+
+/// Lists everything concurrently, and keeps only the needed fields.
+async fn everything(session: &Session, now: Timestamp) -> Result<ClusterData, Problem> {
+    let all = ListParams::default;
+    let backups = session.list_readable(all(), |one: Backup| Some(BackupFacts::of(&one, now)));
+    let restores = session.list_readable(all(), |one: Restore| WorkLine::of(&one, now));
+    let schedules = session.list_readable(all(), Some::<Schedule>);
+    let locations = session.list_readable(all(), Some::<BackupStorageLocation>);
+    let namespaces = async {
+        Ok(fetched(
+            session,
+            created::<Namespace>(session, None, "namespace", "namespaces"),
+        )
+        .await)
+    };
+    let claims = async { Ok(claims(session, None).await) };
+    let types = created::<CustomResourceDefinition>(
+        session,
+        None,
+        "definition",
+        "customresourcedefinitions",
+    );
+    let types = async { Ok(fetched(session, types).await) };
+    let lock = async { Ok(lock(session).await) };
+    let (backups, restores, schedules, locations, namespaces, claims, types, lock) = try_join!(
+        backups, restores, schedules, locations, namespaces, claims, types, lock
+    )?;
+    let (lock, lock_problem) = lock;
+    Ok(ClusterData {
+        namespaces,
+        claims,
+        types,
+        held: FetchResult::Known(HeldByBackup::new()),
+        backups,
+        restores,
+        schedules,
+        locations: FetchResult::Known(locations),
+        restriction: None,
+        lock,
+        lock_problem,
+    })
+}
+
+/// Reads what namespace owners see, in place of lists that the user may not have: backups,
+/// restores and schedules that are about the namespace of the kubeconfig's context alone. Fails
+/// with `problem` if the user is no owner.
+async fn of_own_namespace(
+    session: &Session,
+    problem: Problem,
+    now: Timestamp,
+) -> Result<ClusterData, Problem> {
+    // One after the other: the controller makes few lists at a time.
+    let backups = Box::pin(owned::list_readable::<Backup>(session)).await;
+    let backups = backups.unwrap_or(Err(problem))?;
+    let restores = Box::pin(owned::list_readable::<Restore>(session)).await;
+    let restores = restores.unwrap_or(Ok(Vec::new()))?;
+    let schedules = Box::pin(owned::list_readable::<Schedule>(session)).await;
+    let own = session.own_namespace.as_str();
+    let locations = session.list_readable(ListParams::default(), Some::<BackupStorageLocation>);
+    let (namespace, claims, locations, (lock, lock_problem)) = join!(
+        fetched(session, namespace(session, own)),
+        claims(session, Some(own)),
+        fetched(session, locations),
+        lock(session)
+    );
+    Ok(ClusterData {
+        namespaces: namespace.map(|one| vec![one]),
+        claims,
+        // Types belong to no namespace.
+        types: FetchResult::Known(Vec::new()),
+        held: FetchResult::Known(HeldByBackup::new()),
+        backups: backups
+            .iter()
+            .map(|one| BackupFacts::of(one, now))
+            .collect(),
+        restores: restores
+            .iter()
+            .filter_map(|one| WorkLine::of(one, now))
+            .collect(),
+        schedules: schedules.unwrap_or(Ok(Vec::new()))?,
+        locations,
+        restriction: Some(format!(
+            "you may not list all backups: these are about no other namespace than {own}, which is that of the \
+             kubeconfig's context; backups of more namespaces may hold it, too"
+        )),
+        lock,
+        lock_problem,
+    })
 }
 
 /// Reads the item lists of these backups, several concurrently, until the deadline, or until one
@@ -210,21 +267,44 @@ async fn read_list(
     (name, list, is_forbidden)
 }
 
-/// Reads the metadata of all objects of a kind.
+/// The claims of a namespace, or of all.
+async fn claims(session: &Session, within: Option<&str>) -> FetchResult<Vec<ClusterObject>> {
+    let (word, plural) = ("claim", "persistentvolumeclaims");
+    let claims = created::<PersistentVolumeClaim>(session, within, word, plural);
+    fetched(session, claims).await
+}
+
+/// Reads a namespace.
+async fn namespace(session: &Session, name: &str) -> Result<ClusterObject, Problem> {
+    let kind = ApiResource::erase::<Namespace>(&());
+    let api: Api<DynamicObject> = Api::all_with(session.client.clone(), &kind);
+    let about = About::called("get", "namespace", "namespaces", name);
+    let found = session.call(about, api.get(name)).await?;
+    Ok(cluster_object(&found))
+}
+
+/// Reads the metadata of all objects of a kind, in this namespace if one is given. The namespaces of
+/// drills are removed again, and need no backups.
 async fn created<K>(
     session: &Session,
+    within: Option<&str>,
     word: &str,
     plural: &str,
 ) -> Result<Vec<ClusterObject>, Problem>
 where
     K: kube::Resource<DynamicType = ()>,
 {
-    let api: Api<DynamicObject> =
-        Api::all_with(session.client.clone(), &ApiResource::erase::<K>(&()));
+    let kind = ApiResource::erase::<K>(&());
+    let client = session.client.clone();
+    let api: Api<DynamicObject> = match within {
+        Some(namespace) => Api::namespaced_with(client, namespace, &kind),
+        None => Api::all_with(client, &kind),
+    };
     let about = About::called("list", word, plural, "");
     session
         .list(about, &api, ListParams::default(), |one| {
-            Some(cluster_object(&one))
+            let is_of_drill = one.labels().contains_key(DRILL_LABEL);
+            (!is_of_drill).then(|| cluster_object(&one))
         })
         .await
 }
@@ -247,7 +327,15 @@ fn cluster_object(object: &DynamicObject) -> ClusterObject {
 
 /// Describes the holders of the lock, the waiting objects, and the refused restores that keep
 /// backups out; and why the lock grants nothing, if so.
-async fn lock(session: &Session) -> Result<(Vec<String>, Option<String>), Problem> {
+async fn lock(session: &Session) -> (FetchResult<Vec<String>>, Option<String>) {
+    match fetched(session, Box::pin(ledger(session))).await {
+        FetchResult::Known((held, problem)) => (FetchResult::Known(held), problem),
+        FetchResult::Missing { unavailable } => (FetchResult::Missing { unavailable }, None),
+    }
+}
+
+/// The same, read from the ledger.
+async fn ledger(session: &Session) -> Result<(Vec<String>, Option<String>), Problem> {
     let Some(found) = found_ledger(session).await? else {
         return Ok((Vec::new(), None));
     };

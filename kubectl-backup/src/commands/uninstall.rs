@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use backup_core::{
     api::{DataDownload, DataUpload, NamespacedKind},
     cluster::INSTALLATION,
-    data_movement::PASSWORD_SECRET,
+    data_movement::{FINALIZER, PASSWORD_SECRET},
     labels::{BACKUP_WORK_FINALIZER, PART_OF, PROFILE_LABEL, RESTORE_WORK_FINALIZER},
     profile::published::CONFIG_MAP,
     text::counted,
@@ -310,13 +310,20 @@ async fn gone(
     .await
 }
 
-/// Backups and Restores in progress: the work finalizer shows that a worker has them.
+/// Work in progress: a finalizer shows that a controller has it. A transfer of volume data may still
+/// have to give a volume back to its claim after its Restore has ended.
 async fn running(session: &Session) -> Vec<String> {
     let backups = with_finalizer::<Backup>(session, BACKUP_WORK_FINALIZER).await;
     let restores = with_finalizer::<Restore>(session, RESTORE_WORK_FINALIZER).await;
-    let words = [("backup", backups), ("restore", restores)]
-        .into_iter()
-        .filter(|(_, count)| *count > 0);
+    let uploads = with_finalizer::<DataUpload>(session, FINALIZER).await;
+    let downloads = with_finalizer::<DataDownload>(session, FINALIZER).await;
+    let words = [
+        ("backup", backups),
+        ("restore", restores),
+        ("data transfer", uploads + downloads),
+    ]
+    .into_iter()
+    .filter(|(_, count)| *count > 0);
     words
         .map(|(what, count)| {
             let verb = if count == 1 { "runs" } else { "run" };

@@ -1,19 +1,24 @@
 //! `verify`: reads every stored file of a backup to its end, and compares the files with one
 //! another and with the status.
 
-mod counts;
-mod tarball;
-
-use std::io::Write as _;
+use std::{
+    collections::BTreeSet,
+    io::{Read, Write as _},
+};
 
 use backup_core::{
     api::{BackupPhase, download_request::DownloadTargetKind as Kind},
-    labels::VERIFIED_ANNOTATION,
+    labels::{VERIFIED_ANNOTATION, annotation},
     operation::BackupOperation,
     results::Results,
     text::counted,
     time::whole_seconds,
     verification,
+};
+use backup_store::{
+    StoreError,
+    tarball::MAX_TOTAL,
+    verification::{DISAGREE, Inventory, PUT_BACK, counts, error_words},
 };
 use flate2::write::MultiGzDecoder;
 use serde::{Serialize, de::DeserializeOwned};
@@ -26,12 +31,9 @@ use crate::{
     view::{LocationSummary, ResourceList, stored::volumes::VolumeView, table_kind::dash},
 };
 
-/// Remedy if files and status differ.
-const DISAGREE: &str = "Don't rely on this backup alone: make another one, and look for who has written into its folder.";
-
 pub(crate) async fn run(args: VerifyArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
-    let backup = get_named::<Backup>(&session, &args.name).await?;
+    let backup = get_named::<Backup>(&session, "verify", &args.name).await?;
     has_files(&backup)?;
     let mut reading = FileReader {
         session: &session,
@@ -50,7 +52,7 @@ pub(crate) async fn run(args: VerifyArgs, terminal: &mut Terminal) -> CommandRes
     if !findings.is_empty() {
         can_be_read(&session, &backup).await?;
     }
-    keep(&session, &backup, findings.len(), terminal).await;
+    keep(&session, &backup, &findings, terminal).await;
     let verification = Verification {
         of: args.name,
         phase: backup.status().phase,
@@ -74,10 +76,31 @@ pub(crate) async fn run(args: VerifyArgs, terminal: &mut Terminal) -> CommandRes
 
 /// Records the time and the result of the verification in the Backup, for `describe`. Users without
 /// the permission to write can verify as well.
-async fn keep(session: &Session, backup: &Backup, findings: usize, terminal: &mut Terminal) {
+///
+/// A change that the controller has found by digests cannot be seen here, so its record stays.
+async fn keep(
+    session: &Session,
+    backup: &Backup,
+    findings: &[FileFinding],
+    terminal: &mut Terminal,
+) {
+    let last = annotation(backup, VERIFIED_ANNOTATION);
+    let last = verification::Verification::read(last);
+    if let Some(last) = last.filter(|last| last.findings > 0 && last.compared) {
+        terminal.say(&format!(
+            "the scheduled verification has compared digests, which this command cannot: {}. Its result stays until the next one",
+            plain(&last.result())
+        ));
+        return;
+    }
     let verification = verification::Verification {
         at: whole_seconds(terminal.now()),
-        findings,
+        findings: findings.len(),
+        first: findings
+            .first()
+            .map(|first| format!("{}: {}", first.file, first.message))
+            .unwrap_or_default(),
+        compared: false,
     };
     let patch = json!({ "metadata": { "annotations": { VERIFIED_ANNOTATION: verification.annotation() } } });
     let name = backup.name_any();
@@ -153,7 +176,7 @@ impl FileReader<'_> {
         let list = self
             .document(Kind::BackupResourceList, true, |list: &ResourceList| {
                 let names = list.values().map(Vec::len).sum::<usize>();
-                (counted(names, "name"), counts::list(backup, list))
+                (counted(names, "name"), counts::list(backup, names))
             })
             .await?;
         let has_messages = status.errors + status.warnings > 0;
@@ -186,7 +209,13 @@ impl FileReader<'_> {
             by_csi,
             |all: &Option<Vec<VolumeView>>| {
                 let all = all.as_deref().unwrap_or_default();
-                (counted(all.len(), "volume"), counts::volumes(status, all))
+                let by_csi = all
+                    .iter()
+                    .filter(|one| one.method.ends_with("CSI snapshot"));
+                (
+                    counted(all.len(), "volume"),
+                    counts::volumes(status, by_csi.count()),
+                )
             },
         )
         .await?;
@@ -204,7 +233,7 @@ impl FileReader<'_> {
         )
         .await?;
         self.log().await?;
-        self.contents(list.as_ref(), results.as_ref()).await
+        self.contents(list, results).await
     }
 
     /// Reads a JSON file; `judge` returns a description of its contents and its findings.
@@ -255,8 +284,8 @@ impl FileReader<'_> {
 
     async fn contents(
         &mut self,
-        list: Option<&ResourceList>,
-        results: Option<&Results>,
+        list: Option<ResourceList>,
+        results: Option<Results>,
     ) -> Result<(), Problem> {
         let kind = Kind::BackupContents;
         let file = StoredFile::of(kind.clone(), &self.backup.metadata);
@@ -264,18 +293,18 @@ impl FileReader<'_> {
         let read = piped(
             self.session,
             &file,
-            move |source| tarball::read(&name, source),
+            move |source| compared(&name, source, list.as_ref(), results.as_ref()),
             |line| self.terminal.say(line),
         )
         .await;
-        let read = read.and_then(|(tarball, read)| {
-            tarball
-                .map(|tarball| (tarball, read.length))
+        let read = read.and_then(|(inventory, read)| {
+            inventory
+                .map(|inventory| (inventory, read.length))
                 .map_err(|error| Problem::bad_file(error.to_string()))
         });
-        if let Some((tarball, size)) = self.usable(&kind, true, read)? {
-            self.seen(&kind, size, tarball.summary());
-            self.wrong(&kind, tarball.findings(list, results), DISAGREE);
+        if let Some((inventory, size)) = self.usable(&kind, true, read)? {
+            self.seen(&kind, size, inventory.summary());
+            self.wrong(&kind, inventory.findings(), DISAGREE);
         }
         Ok(())
     }
@@ -332,12 +361,40 @@ impl FileReader<'_> {
     }
 }
 
+/// Reads a tarball to its end, and compares it with the list. Fails if it cannot be read; the error
+/// says where.
+fn compared(
+    name: &str,
+    source: impl Read,
+    list: Option<&ResourceList>,
+    results: Option<&Results>,
+) -> Result<Inventory, StoreError> {
+    let title = format!("the tarball of {name}");
+    let mut inventory = Inventory::new(list.is_some(), usize::MAX);
+    let listed: Vec<(&String, &String)> = list
+        .into_iter()
+        .flatten()
+        .flat_map(|(kind, items)| items.iter().map(move |item| (kind, item)))
+        .collect();
+    for (kind, item) in &listed {
+        inventory
+            .add_listed(kind, item)
+            .map_err(|detail| StoreError::Corrupt {
+                url: title.clone(),
+                detail,
+            })?;
+    }
+    inventory.read(&title, source, MAX_TOTAL)?;
+    let excused = results.map_or_else(BTreeSet::new, error_words);
+    for (kind, item) in &listed {
+        inventory.compare(kind, item, &excused);
+    }
+    Ok(inventory)
+}
+
 fn unreadable(error: &std::io::Error) -> Problem {
     Problem::bad_file(format!("it cannot be read: {error}"))
 }
-
-/// Remedy for a missing or damaged file.
-const PUT_BACK: &str = "Use another backup, or put the file back from a copy of the bucket.";
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]

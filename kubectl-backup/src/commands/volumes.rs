@@ -18,7 +18,7 @@ use k8s_openapi::api::{
 use kube::{Resource, core::GroupVersionKind};
 
 use super::{
-    doctor::{Finding, Topic},
+    finding::{Finding, Topic},
     prelude::*,
 };
 use crate::print::human;
@@ -200,7 +200,10 @@ async fn snapshot_controller(session: &Session, now: Timestamp) -> SnapshotContr
 }
 
 /// Lists all objects of a kind in the cluster.
-async fn all<K, T>(session: &Session, keep: impl FnMut(K) -> Option<T>) -> Result<Vec<T>, Problem>
+pub(crate) async fn all<K, T>(
+    session: &Session,
+    keep: impl FnMut(K) -> Option<T>,
+) -> Result<Vec<T>, Problem>
 where
     K: Resource<DynamicType = ()>
         + Clone
@@ -614,7 +617,10 @@ mod tests {
             ..Volumes::default()
         };
         let [(_, text)] = seen(&many, Snapshots::On).try_into().unwrap();
-        assert!(text.contains("12 of 12 volumes: shop/00, shop/01, shop/02, shop/03, shop/04 and 7 more; the cluster does not serve"), "{text}");
+        assert_says!(
+            text,
+            "12 of 12 volumes: shop/00, shop/01, shop/02, shop/03, shop/04 and 7 more; the cluster does not serve"
+        );
         let none = (Tone::Good, "no claim is bound to a volume".to_owned());
         assert_eq!(seen(&Volumes::default(), Snapshots::Off), [none]);
     }

@@ -8,12 +8,13 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     changes::Changes,
-    describe::read_ledger,
     get::places,
     locks::{
         hold::scope_part,
         problem::{self, LockRole},
+        velero::read_ledger,
     },
+    messages::stored_messages,
     poll::{Look, START_UP_GRACE, poll, poll_on},
     prelude::*,
     selection::Worst,
@@ -21,7 +22,7 @@ use super::{
 use crate::{
     backoff::pauses,
     cli::{Until, UntilArgs, WaitForArgs},
-    print::{Tone, row},
+    print::{Tone, describe::message_lines, row},
     view::{
         Verdict, WorkStatus,
         locks::{few, named, touches},
@@ -33,6 +34,8 @@ use crate::{
 /// Without a terminal: minimum interval between lines about items. Lines about phases are always
 /// printed.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
+/// Maximum number of errors and warnings of an ended object that are shown.
+const MAX_MESSAGES: usize = 5;
 
 pub(super) async fn backups(args: WaitForArgs, terminal: &mut Terminal) -> CommandResult {
     let is_free = args.until.until == Until::Free;
@@ -97,7 +100,7 @@ async fn first_look<W: Workload>(
         let may_pass = start.elapsed() < START_UP_GRACE && Instant::now() < deadline;
         match (found, pauses.next()) {
             (Err(problem), Some(pause)) if problem.is_transient() && may_pass => sleep(pause).await,
-            (found, _) => return found,
+            (found, _) => return hinted::<W, _>(session, "wait", name, found).await,
         }
     }
 }
@@ -162,15 +165,14 @@ async fn until_reached<W: Workload>(
         async |terminal, change| {
             let mut is_new = false;
             if let Some((index, work)) = change {
-                let judged = judge(session, Some(&work)).await;
-                let waits = waits_for(session, Some(&work)).await;
-                is_new = all[index].look(Some(work), judged.as_ref(), waits, phase, terminal);
+                let one = &mut all[index];
+                if one.reached.is_none() {
+                    is_new = one.look(session, Some(work), phase, terminal).await;
+                }
             } else {
                 for one in all.iter_mut().filter(|one| one.reached.is_none()) {
                     let work = optional(session.get::<W>(&one.name).await)?;
-                    let judged = judge(session, work.as_ref()).await;
-                    let waits = waits_for(session, work.as_ref()).await;
-                    is_new |= one.look(work, judged.as_ref(), waits, phase, terminal);
+                    is_new |= one.look(session, work, phase, terminal).await;
                 }
             }
             Ok(if all.iter().all(|one| one.reached.is_some()) {
@@ -234,17 +236,13 @@ impl<W: Workload> AwaitedObject<W> {
     }
 
     /// Updates the state; returns true if it is new.
-    fn look(
+    async fn look(
         &mut self,
+        session: &Session,
         now: Option<W>,
-        judged: Option<&Restorability>,
-        waits: Option<String>,
         phase: Option<&str>,
         terminal: &mut Terminal,
     ) -> bool {
-        if self.reached.is_some() {
-            return false;
-        }
         let Some(work) = now.filter(|work| work.meta().uid == self.uid) else {
             self.progress.clear(terminal);
             let message = format!(
@@ -266,13 +264,26 @@ impl<W: Workload> AwaitedObject<W> {
             return false;
         }
         self.version = version;
+        let waits = waits_for(session, &work).await;
         let status = work.status();
         let is_new = self.progress.show(&status, waits, terminal);
         let is_there = phase == Some(status.phase.as_str());
-        if status.ended().is_some() || is_there {
+        if is_there || status.ended().is_some() {
             self.progress.clear(terminal);
-            let exit = tell_end(&work, judged, is_there, phase.is_none(), terminal);
-            self.reached = Some(Ok((exit, Some(work))));
+            if is_there {
+                let name = &self.name;
+                terminal.say(&format!("{} {name}: {}", W::KIND, status.phase));
+                self.reached = Some(Ok((Exit::Done, Some(work))));
+                return is_new;
+            }
+            let judged = judge(session, &work).await;
+            let completed = tell_end(&work, judged.as_ref(), terminal);
+            let exit = Exit::of_end(completed && phase.is_none());
+            let reached = self.reached.insert(Ok((exit, Some(work))));
+            // The end is known from here on, also if time runs out while the messages are read.
+            if let Ok((_, Some(work))) = reached {
+                tell_messages(session, work, completed, terminal).await;
+            }
         }
         is_new
     }
@@ -280,8 +291,7 @@ impl<W: Workload> AwaitedObject<W> {
 
 /// What the work waits for: from its status, or from the ledger if the work has not begun. Not
 /// every user may read the ledger.
-async fn waits_for<W: Workload>(session: &Session, work: Option<&W>) -> Option<String> {
-    let work = work?;
+async fn waits_for<W: Workload>(session: &Session, work: &W) -> Option<String> {
     if work.blocked().is_some() || !workload::has_not_begun(work.status().stage) {
         return work.blocked();
     }
@@ -291,29 +301,23 @@ async fn waits_for<W: Workload>(session: &Session, work: Option<&W>) -> Option<S
 /// Whether a stored backup can be restored, by its phase. If its location cannot be read, the
 /// location is ignored: not every user may read locations, and for a backup that ran here the phase
 /// suffices.
-async fn judge<W: Workload>(session: &Session, work: Option<&W>) -> Option<Restorability> {
-    let backup = work.filter(|work| work.status().is_whole())?.as_backup()?;
+async fn judge<W: Workload>(session: &Session, work: &W) -> Option<Restorability> {
+    let backup = work.as_backup().filter(|_| work.status().is_whole())?;
     let evidence = Evidence::of(backup);
-    let place = places(session).await.find(&evidence.location);
+    let place = places(session).await.of_backup(&evidence);
     let is_read = !matches!(place, Place::Unread(_));
     Some(evidence.judge(is_read.then_some(&place)))
 }
 
-/// Prints how the work has ended, or that it has reached the phase. Returns the exit code.
+/// Prints how the work has ended. Returns whether it is Completed, and can be restored.
 fn tell_end<W: Workload>(
     work: &W,
     judged: Option<&Restorability>,
-    is_there: bool,
-    is_end_wanted: bool,
     terminal: &mut Terminal,
-) -> Exit {
+) -> bool {
     let kind = W::KIND;
     let name = work.name_any();
     let status = work.status();
-    if is_there {
-        terminal.say(&format!("{kind} {name}: {}", status.phase));
-        return Exit::Done;
-    }
     let mut completed = status.ended() == Some(true);
     let mut verdict = verdict(work, terminal.now());
     if let Some(judged) = judged.filter(|judged| completed && !judged.is_good) {
@@ -333,13 +337,31 @@ fn tell_end<W: Workload>(
     for cause in &verdict.causes {
         terminal.say(&format!("  {cause}"));
     }
-    if !completed {
-        terminal.say(&format!("More about it: {} describe {name}", W::COMMAND));
+    completed
+}
+
+/// Prints the first errors and warnings of work that has ended, and the command that shows all.
+async fn tell_messages<W: Workload>(
+    session: &Session,
+    work: &W,
+    completed: bool,
+    terminal: &mut Terminal,
+) {
+    let describe = format!("{} describe {}", W::COMMAND, work.name_any());
+    let read = stored_messages(session, work).await;
+    let style = terminal.err_style();
+    let lines = read
+        .value()
+        .map(|messages| message_lines(messages, style))
+        .unwrap_or_default();
+    for line in lines.iter().take(MAX_MESSAGES) {
+        terminal.say(&format!("  {line}"));
     }
-    if completed && is_end_wanted {
-        Exit::Done
-    } else {
-        Exit::NotGood
+    if lines.len() > MAX_MESSAGES {
+        let rest = lines.len() - MAX_MESSAGES;
+        terminal.say(&format!("  and {rest} more: {describe} --details"));
+    } else if !completed || lines.is_empty() && work.status().warnings > 0 {
+        terminal.say(&format!("More about it: {describe}"));
     }
 }
 

@@ -10,6 +10,7 @@ pub(crate) enum Noun {
     Schedule,
     Location,
     SnapshotLocation,
+    Repository,
     Namespace,
     /// A type of objects, of either scope.
     Type,
@@ -50,7 +51,7 @@ pub(crate) fn ask(root: &Command, words: &[String]) -> Question {
     let mut open: Option<&Arg> = None;
     let mut only_names = false;
     for word in before {
-        if open.take().is_some() {
+        if open.take().is_some_and(|arg| is_value(arg, word)) {
             continue;
         }
         if word == "--" {
@@ -70,7 +71,7 @@ pub(crate) fn ask(root: &Command, words: &[String]) -> Question {
             taken.push(word.clone());
         }
     }
-    if let Some(arg) = open {
+    if let Some(arg) = open.filter(|arg| is_value(arg, last)) {
         return value(arg, &path, last, String::new());
     }
     if !only_names && last.starts_with('-') {
@@ -124,8 +125,16 @@ fn option<'command>(command: &'command Command, word: &str) -> Option<&'command 
 }
 
 fn takes_value(arg: &Arg) -> bool {
-    // An option with an optional value takes it only after =.
+    // Most options with an optional value take it only after =.
     matches!(arg.get_action(), ArgAction::Set | ArgAction::Append) && !arg.is_require_equals_set()
+}
+
+/// Whether the word after an option is its value: an optional value begins with no hyphen.
+fn is_value(arg: &Arg, word: &str) -> bool {
+    let is_optional = arg
+        .get_num_args()
+        .is_some_and(|count| count.min_values() == 0);
+    !(is_optional && word.starts_with('-'))
 }
 
 fn options(command: &Command) -> Vec<(String, String)> {
@@ -203,7 +212,8 @@ fn noun(id: &str, path: &[&str]) -> Option<Noun> {
         "backup" if path == ["debug"] => Noun::Backup,
         "restore" if path == ["debug"] => Noun::Restore,
         "from_schedule" => Noun::Schedule,
-        "storage_location" | "location" => Noun::Location,
+        "schedule" if path == ["drill"] => Noun::Schedule,
+        "storage_location" | "location" | "to" => Noun::Location,
         "volume_snapshot_locations" => Noun::SnapshotLocation,
         "namespace" | "namespaces" | "include_namespaces" | "exclude_namespaces" | "containing" => {
             Noun::Namespace
@@ -215,9 +225,9 @@ fn noun(id: &str, path: &[&str]) -> Option<Noun> {
         "include_cluster_scoped_resources" | "exclude_cluster_scoped_resources" => {
             Noun::ClusterType
         }
-        "include_namespace_scoped_resources" | "exclude_namespace_scoped_resources" => {
-            Noun::NamespacedType
-        }
+        "include_namespace_scoped_resources"
+        | "exclude_namespace_scoped_resources"
+        | "additional_resources" => Noun::NamespacedType,
         "context" => Noun::Context,
         "cluster" => Noun::Cluster,
         "user" => Noun::User,
@@ -228,6 +238,7 @@ fn noun(id: &str, path: &[&str]) -> Option<Noun> {
             ["schedules", ..] => Noun::Schedule,
             ["locations", "snapshots", ..] => Noun::SnapshotLocation,
             ["locations", ..] => Noun::Location,
+            ["repositories", ..] => Noun::Repository,
             _ => Noun::Backup,
         },
         _ => return None,
@@ -251,6 +262,15 @@ mod tests {
             ("delete a ", Some(Noun::Backup), "", ""),
             ("describe a ", None, "", ""),
             ("volumes ni", Some(Noun::Backup), "ni", ""),
+            ("copy ni", Some(Noun::Backup), "ni", ""),
+            ("copy a --to=se", Some(Noun::Location), "se", "--to="),
+            ("drill ni", Some(Noun::Backup), "ni", ""),
+            (
+                "drill --schedule=ni",
+                Some(Noun::Schedule),
+                "ni",
+                "--schedule=",
+            ),
             ("restore describe ", Some(Noun::Restore), "", ""),
             ("restores describe ", Some(Noun::Restore), "", ""),
             ("schedule pause ", Some(Noun::Schedule), "", ""),
@@ -283,6 +303,7 @@ mod tests {
                 "",
             ),
             ("locations snapshots create ", None, "", ""),
+            ("repositories get ", Some(Noun::Repository), "", ""),
             (
                 "get --containing=",
                 Some(Noun::Namespace),
@@ -378,6 +399,8 @@ mod tests {
                 && has("create --", "--context=")
         );
         assert_eq!(names("create --dry-run="), ["client", "server"]);
+        assert_eq!(names("install --dry-run "), ["client", "server"]);
+        assert!(has("install --dry-run -", "--output=") && has("install --dry-run -o ", "yaml"));
         assert!(has("get -o ", "json") && has("describe -o ", "yaml"));
         assert!(has("completion ", "fish"));
         assert_eq!(asked("delete a ").taken, ["a"]);

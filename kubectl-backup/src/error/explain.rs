@@ -170,6 +170,7 @@ impl<'a> About<'a> {
             "backupstoragelocation" => "`kubectl backup locations` lists them",
             "volumesnapshotlocation" => "`kubectl backup locations snapshots` lists them",
             "schedule" => "`kubectl backup schedules` lists them",
+            "backuprepository" => "`kubectl backup repositories` lists them",
             _ => "`kubectl backup get` lists the backups",
         };
         let message = format!("{kind} {name:?} was not found in namespace {namespace}");

@@ -1,20 +1,21 @@
 //! The describe screen: verdict, causes, evidence, and the next command.
 
+mod copies;
 mod transfers;
 mod volume;
 
 use std::fmt::Write as _;
 
-use backup_core::restorability::Answer;
+use backup_core::{left_items::LeftItems, restorability::Answer};
 use jiff::Timestamp;
 
-use super::{Screen, Style, Tone, ago, day, human, moment, seconds, took, until};
+use super::{Screen, Style, Tone, ago, day, human, moment, plain, seconds, took, until};
 use crate::{
     fetched::FetchResult,
     view::{
         Attempts, DeletionView, Description, EventView, FileContents, LocationSummary, LockView,
-        Message, Moment, Restorable, RunView,
-        stored::{ItemType, operations::OperationView, volumes::summary},
+        Message, Moment, Restorable, RunView, drill,
+        stored::{ItemType, Messages, operations::OperationView, volumes::summary},
         transfer::TransferView,
     },
 };
@@ -59,6 +60,12 @@ pub(crate) fn text(
     screen.facts(12, evidence(description, now));
     let transfers = description.transfers.known().map_or(&[][..], Vec::as_slice);
     sections(&mut screen, &description.stored, transfers, now, details);
+    let left = description.left_items.as_ref();
+    let left_out = left.map(LeftItems::left_out_lines).unwrap_or_default();
+    if !left_out.is_empty() {
+        screen.section("LEFT OUT");
+        screen.lines(left_out.iter().map(|line| plain(line)));
+    }
     match &description.events {
         FetchResult::Known(events) => show_events(&mut screen, events, now, details),
         FetchResult::Missing { unavailable } => {
@@ -127,6 +134,8 @@ fn evidence(description: &Description, now: Timestamp) -> Vec<(&str, String)> {
             .as_ref()
             .map(|restorable| show_restorable(restorable, now)),
     );
+    let drilled = description.drilled.as_ref();
+    add("Drilled", drilled.map(|result| drill::last(result, now)));
     let place = if description.kind == "BackupDescription" {
         "Stored in"
     } else {
@@ -143,6 +152,13 @@ fn evidence(description: &Description, now: Timestamp) -> Vec<(&str, String)> {
             }
         },
     );
+    add("Copies", copies::line(&description.copies, now));
+    let volumes = stored
+        .volumes
+        .value()
+        .filter(|_| !description.copies.is_empty());
+    let left_behind = volumes.and_then(|volumes| copies::left_behind(volumes));
+    add("Not copied", left_behind);
     for fact in &description.facts {
         add(fact.title, Some(fact.text.clone()));
     }
@@ -182,7 +198,8 @@ fn show_restorable(restorable: &Restorable, now: Timestamp) -> String {
     let mut parts = vec![answer.as_str().to_owned()];
     parts.extend((!why.is_empty()).then(|| why.clone()));
     if let Some(last) = verified {
-        parts.push(format!("verified {}", ago(last.at, now)));
+        let result = plain(&last.result());
+        parts.push(format!("last verified {}: {result}", ago(last.at, now)));
     } else if matches!(answer, Answer::Yes | Answer::Partly) {
         parts.push("never verified".to_owned());
     }
@@ -309,7 +326,7 @@ fn show_deletion(request: &DeletionView, now: Timestamp) -> String {
     format!("{} {}{when}{errors}", request.name, request.phase)
 }
 
-/// Adds the section of the last events, or of all with `details`; none if there are no events.
+/// Adds the section of the last events, or of all with `details`; no section without events.
 fn show_events(screen: &mut Screen, events: &[EventView], now: Timestamp, details: bool) {
     if events.is_empty() {
         return;
@@ -384,6 +401,10 @@ pub(crate) fn sections(
         let lines = shown.map(|one| volume::line(one, style)).collect();
         section(screen, "VOLUMES", lines, details);
     }
+    if let Some(contents) = stored.contents.value() {
+        let lines = contents.removed.iter().map(|item| style.bad(item));
+        section(screen, "REMOVED", lines.collect(), details);
+    }
     if let Some(contents) = stored.contents.value().filter(|_| details) {
         let lines = contents.kinds.iter().flat_map(items).collect();
         section(screen, "ITEMS", lines, details);
@@ -405,6 +426,14 @@ fn section(screen: &mut Screen, title: &str, mut lines: Vec<String>, details: bo
     if rest > 0 {
         screen.line(&format!("  and {rest} more: --details shows them"));
     }
+}
+
+/// A line for each error, then for each warning.
+pub(crate) fn message_lines(messages: &Messages, style: Style) -> Vec<String> {
+    let Messages { errors, warnings } = messages;
+    let errors = errors.iter().map(|one| message(one, Tone::Bad, style));
+    let warnings = warnings.iter().map(|one| message(one, Tone::Warn, style));
+    errors.chain(warnings).collect()
 }
 
 fn message(message: &Message, tone: Tone, style: Style) -> String {

@@ -4,7 +4,14 @@
 use anstream::adapter::strip_str;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr};
 
-use crate::terminal::Size;
+/// Columns and rows of a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Number of columns (characters in a row).
+    pub columns: usize,
+    /// Number of rows in the window.
+    pub rows: usize,
+}
 
 /// Clears the screen and moves the cursor to the upper left corner.
 const CLEAR: &str = "\x1b[H\x1b[2J";

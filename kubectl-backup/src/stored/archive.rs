@@ -23,9 +23,9 @@ use serde::{Deserialize, Serialize};
 use super::{Part, StoredFile, Version, piped};
 use crate::{
     Terminal,
-    client::Session,
     error::{Problem, ProblemKind},
     home,
+    session::Session,
 };
 
 /// The folder in the cache folder, which kubectl shares with its plugins.

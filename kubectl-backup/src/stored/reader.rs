@@ -10,7 +10,7 @@ use flate2::write::MultiGzDecoder;
 use serde::de::DeserializeOwned;
 
 use super::{FileRead, StoredFile, read};
-use crate::{client::Session, error::Problem};
+use crate::{error::Problem, session::Session};
 
 /// Maximum size of a document (bytes, unpacked): some 100,000 operations. A document is held in
 /// memory.
@@ -42,6 +42,26 @@ pub(crate) async fn sized<T: DeserializeOwned>(
     Ok((document, done.length))
 }
 
+/// Reads an answer that is not packed.
+pub(crate) async fn answer<T: DeserializeOwned>(
+    session: &Session,
+    file: &StoredFile<'_>,
+) -> Result<T, Problem> {
+    let mut text = Vec::new();
+    read(
+        session,
+        file,
+        |bytes| {
+            text.extend_from_slice(bytes);
+            check_size(text.len(), file)
+        },
+        |_| (),
+    )
+    .await?;
+    serde_json::from_slice(&text)
+        .map_err(|error| Problem::other(format!("{} cannot be read: {error}", file.title())))
+}
+
 /// Unpacks a piece of a document, up to the maximum size.
 fn unpack(
     bytes: &[u8],
@@ -50,7 +70,11 @@ fn unpack(
 ) -> Result<(), Problem> {
     text.write_all(bytes)
         .map_err(|error| damaged(file, &error))?;
-    if text.get_ref().len() > MAX_DOCUMENT_SIZE {
+    check_size(text.get_ref().len(), file)
+}
+
+fn check_size(length: usize, file: &StoredFile<'_>) -> Result<(), Problem> {
+    if length > MAX_DOCUMENT_SIZE {
         let message = format!(
             "{} is larger than {} MiB",
             file.title(),

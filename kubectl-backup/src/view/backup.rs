@@ -3,7 +3,8 @@
 use backup_core::{
     api::{Backup, BackupSpec, DataUpload, download_request::DownloadTargetKind},
     deletion::Waits,
-    labels::{self, DATA_ELSEWHERE_ANNOTATION},
+    drill::DrillResult,
+    labels::{self, COPY_OF_ANNOTATION, DATA_ELSEWHERE_ANNOTATION, DRILLED_ANNOTATION, annotation},
     operation::BackupOperation,
     phase::{Phase as _, Stage},
     restorability::{Answer, Evidence, Place, Places, Restorability},
@@ -15,8 +16,9 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 
 use super::{
-    Attempts, Columns, Count, Description, Fact, LocationSummary, Restorable, TableKind, Verdict,
-    WorkStatus, Workload,
+    Attempts, Columns, Count, Description, Fact, LocationSummary, Restorable, RunView, TableKind,
+    Verdict, WorkStatus, Workload,
+    related::began,
     selection::{edited, filters, is_everything, list, namespaces, selectors},
     stored::FilesState,
     table_kind::dash,
@@ -89,6 +91,7 @@ impl Workload for Backup {
         storing: "All items are collected and are being stored",
         too_late: "everything is collected, and it is being stored",
         failed: "It failed: there is nothing to restore from.",
+        cancelled_early: "It was cancelled before anything was saved",
     };
     const FILES: Files = Files {
         log: DownloadTargetKind::BackupLog,
@@ -144,11 +147,7 @@ impl Workload for Backup {
     }
 
     fn data_elsewhere(&self) -> Option<MissingData> {
-        MissingData::read(
-            self.annotations()
-                .get(DATA_ELSEWHERE_ANNOTATION)
-                .map(String::as_str),
-        )
+        MissingData::read(annotation(self, DATA_ELSEWHERE_ANNOTATION))
     }
 
     fn source(&self) -> Option<String> {
@@ -160,6 +159,10 @@ impl Workload for Backup {
         facts.extend(self.schedule().map(|name| Fact {
             title: "From",
             text: format!("schedule {}", plain(name)),
+        }));
+        facts.extend(annotation(self, COPY_OF_ANNOTATION).map(|source| Fact {
+            title: "Copy of",
+            text: format!("a backup in {}", plain(source)),
         }));
         facts.push(Fact {
             title: "Scope",
@@ -232,7 +235,17 @@ impl Workload for Backup {
             why: judged.reasons.join("; "),
             verified: evidence.verified,
         });
+        description.drilled = DrillResult::read(annotation(self, DRILLED_ANNOTATION));
         description.expires = status.expiration.as_ref().map(|at| at.0);
+        if description.last_good && description.expires.is_some() {
+            let scope = scope(&stored_scope::scope(self));
+            description.facts.push(Fact {
+                title: "Kept",
+                text: format!(
+                    "also beyond its time, until there is a newer good backup: it is the last one of {scope}"
+                ),
+            });
+        }
         let attempted = status.volume_snapshots_attempted + status.csi_volume_snapshots_attempted;
         let completed = status.volume_snapshots_completed + status.csi_volume_snapshots_completed;
         description.snapshots = (attempted > 0).then_some(Attempts {
@@ -297,7 +310,7 @@ impl Workload for Backup {
 /// or at all.
 fn remark(backup: &Backup, places: Option<&Places>) -> Option<String> {
     let evidence = Evidence::of(backup);
-    let place = places.map(|places| places.find(&evidence.location));
+    let place = places.map(|places| places.of_backup(&evidence));
     // If the user may not read locations, they are ignored.
     let place = place
         .as_ref()
@@ -314,12 +327,7 @@ fn remark(backup: &Backup, places: Option<&Places>) -> Option<String> {
 
 /// The locked objects in the store for which the deletion of a backup waits.
 fn waits(backup: &Backup) -> Option<Waits> {
-    Waits::read(
-        backup
-            .annotations()
-            .get(labels::DELETION_WAITS_ANNOTATION)
-            .map(String::as_str),
-    )
+    Waits::read(annotation(backup, labels::DELETION_WAITS_ANNOTATION))
 }
 
 /// The verdict on a deletion: it runs, or waits for locked objects.
@@ -334,7 +342,7 @@ fn deletion(backup: &Backup) -> Verdict {
     let again = minute(waits.again);
     verdict.because([
         plain(&format!("{waits}.")),
-        format!("It ends by itself; it is looked at again at {again}."),
+        format!("It ends by itself; it is checked again at {again}."),
     ])
 }
 
@@ -387,7 +395,11 @@ fn doubt(description: &mut Description, judged: &Restorability, evidence: &Evide
             format!("It cannot be restored now: {why}.")
         }
         Answer::Unknown => {
-            if evidence.verified.is_some_and(|last| last.findings > 0) {
+            if evidence
+                .verified
+                .as_ref()
+                .is_some_and(|last| last.findings > 0)
+            {
                 format!(
                     "When its files were verified, they were not all that they should be: `kubectl backup verify {}` says more.",
                     description.name
@@ -402,6 +414,26 @@ fn doubt(description: &mut Description, judged: &Restorability, evidence: &Evide
         description.tone = Tone::Warn;
     }
     description.causes.push(cause);
+}
+
+/// The latest backup that began before this one.
+pub(crate) fn previous(backups: &[Backup], this: &Backup) -> Option<RunView> {
+    let before = backups
+        .iter()
+        .filter(|one| one.metadata.uid != this.metadata.uid && began(one) < began(this));
+    let last = before.max_by_key(|one| began(one))?;
+    let WorkStatus {
+        phase,
+        started,
+        completed,
+        ..
+    } = last.status();
+    Some(RunView {
+        name: last.name_any(),
+        phase,
+        started,
+        completed,
+    })
 }
 
 /// The scope of a backup, without defaults: "all namespaces", "namespaces shop, db; resources pods;

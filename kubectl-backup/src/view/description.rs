@@ -2,6 +2,7 @@
 
 use backup_core::{
     api::common::HookStatus,
+    drill::DrillResult,
     left_items::LeftItems,
     restorability::{Answer, Place},
     text::counted,
@@ -13,6 +14,7 @@ use serde::Serialize;
 
 use super::{
     DeletionView, EventView, FileContents, LocationSummary, LockView, RunView,
+    copies::CopyView,
     transfer::{TransferView, are_none},
 };
 use crate::{fetched::FetchResult, print::Tone};
@@ -35,6 +37,12 @@ pub(crate) struct Description {
     /// Whether a backup can be restored; null for a restore.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) restorable: Option<Restorable>,
+    /// The last drill of a backup.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) drilled: Option<DrillResult>,
+    /// Whether a backup is known to be the last good one of what it protects: only users delete it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) last_good: bool,
     pub(crate) created: Option<Timestamp>,
     pub(crate) started: Option<Timestamp>,
     pub(crate) completed: Option<Timestamp>,
@@ -52,9 +60,13 @@ pub(crate) struct Description {
     /// Volumes of an imported backup whose data only another server can read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) data_elsewhere: Option<MissingData>,
-    /// Items that a restore left unchanged, although they differ from the backup.
+    /// Items that a restore left unchanged, although they differ from the backup, and those that it
+    /// left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) left_items: Option<LeftItems>,
+    /// Copies of a backup in other locations.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) copies: Vec<CopyView>,
     /// Facts that differ from the defaults, as title and text.
     pub(crate) facts: Vec<Fact>,
     /// Times of events, oldest first, as far as they are recorded.
@@ -66,7 +78,7 @@ pub(crate) struct Description {
     /// Transfers of volume data, the ones that need attention first.
     #[serde(skip_serializing_if = "are_none")]
     pub(crate) transfers: FetchResult<Vec<TransferView>>,
-    /// The location that stores the backup; for a restore, that of its backup.
+    /// The location that stores the backup; for a restore, the location of its backup.
     pub(crate) location: FetchResult<Option<LocationSummary>>,
     #[serde(skip)]
     pub(crate) place: Place,

@@ -4,14 +4,14 @@
 use backup_core::{
     api::{BackupStorageLocation, VolumeSnapshotLocation, backup_storage_location::LocationPhase},
     bucket::Facts,
-    labels::BUCKET_ANNOTATION,
+    labels::{BUCKET_ANNOTATION, annotation},
 };
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde::Serialize;
 
 use super::{
-    Columns, TableKind, sync,
+    Columns, TableKind, retention, sync,
     table_kind::{age, dash},
 };
 use crate::print::{Screen, Style, Tone, ago_or_never, plain};
@@ -114,6 +114,9 @@ pub(crate) struct LocationDescription {
     /// The problem of the last synchronisation, in short; null if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) sync_problem: Option<String>,
+    /// That retention has stopped; null if it has not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) retention_problem: Option<String>,
 }
 
 pub(crate) fn describe(location: &BackupStorageLocation) -> LocationDescription {
@@ -133,7 +136,7 @@ pub(crate) fn describe(location: &BackupStorageLocation) -> LocationDescription 
     LocationDescription {
         name: location.name_any(),
         phase: phase.map_or_else(|| "New".to_owned(), plain),
-        tone: tone(phase),
+        tone: sync::tone(phase),
         message: status
             .message
             .as_deref()
@@ -148,12 +151,7 @@ pub(crate) fn describe(location: &BackupStorageLocation) -> LocationDescription 
         is_default: spec.default.unwrap_or_default(),
         checked: status.last_validation_time.as_ref().map(|at| at.0),
         synced: status.last_synced_time.as_ref().map(|at| at.0),
-        bucket: Facts::read(
-            location
-                .annotations()
-                .get(BUCKET_ANNOTATION)
-                .map(String::as_str),
-        ),
+        bucket: Facts::read(annotation(location, BUCKET_ANNOTATION)),
         sync_problem: pass.and_then(|pass| match (&pass.error, pass.refused) {
             (Some(error), _) => Some(plain(error)),
             (None, 0) => None,
@@ -161,16 +159,7 @@ pub(crate) fn describe(location: &BackupStorageLocation) -> LocationDescription 
                 "{refused} Backups are gone from the bucket and were not removed"
             )),
         }),
-    }
-}
-
-/// The tone for this phase; a location that was not validated yet has no phase.
-pub(super) fn tone(phase: Option<&str>) -> Tone {
-    match phase.unwrap_or_default() {
-        "" => Tone::Busy,
-        "Available" => Tone::Good,
-        "Unavailable" => Tone::Bad,
-        _ => Tone::Unknown,
+        retention_problem: retention::stopped(location),
     }
 }
 
@@ -193,10 +182,25 @@ impl LocationDescription {
             .map_or_else(String::new, |why| format!(": {why}"));
         let synced = ago_or_never(self.synced, now);
         facts.push(("Synced", format!("{synced}{problem}")));
+        facts.extend(
+            self.retention_problem
+                .clone()
+                .map(|problem| ("Retention", problem)),
+        );
         screen.facts(13, facts);
-        if self.sync_problem.is_some() {
+        let next = [
+            self.sync_problem.as_ref().map(|_| "sync"),
+            self.retention_problem.as_ref().map(|_| "retention"),
+        ];
+        let mut next = next.into_iter().flatten().peekable();
+        if next.peek().is_some() {
             screen.section("NEXT");
-            screen.line(&format!("  kubectl backup locations sync {}", self.name));
+        }
+        for command in next {
+            screen.line(&format!(
+                "  kubectl backup locations {command} {}",
+                self.name
+            ));
         }
         screen.text
     }

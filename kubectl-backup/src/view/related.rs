@@ -4,10 +4,8 @@ use backup_core::api::{Backup, BackupStorageLocation, DeleteBackupRequest};
 use backup_lock::{Ledger, ObjectKey, State};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
-use kube::ResourceExt as _;
 use serde::Serialize;
 
-use super::{WorkStatus, Workload as _};
 use crate::print::plain;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -73,26 +71,6 @@ pub(crate) struct RunView {
     pub(crate) phase: String,
     pub(crate) started: Option<Timestamp>,
     pub(crate) completed: Option<Timestamp>,
-}
-
-/// The latest backup that began before this one.
-pub(crate) fn previous(backups: &[Backup], this: &Backup) -> Option<RunView> {
-    let before = backups
-        .iter()
-        .filter(|one| one.metadata.uid != this.metadata.uid && began(one) < began(this));
-    let last = before.max_by_key(|one| began(one))?;
-    let WorkStatus {
-        phase,
-        started,
-        completed,
-        ..
-    } = last.status();
-    Some(RunView {
-        name: last.name_any(),
-        phase,
-        started,
-        completed,
-    })
 }
 
 /// The start of the work, or the creation of the object if there is none.

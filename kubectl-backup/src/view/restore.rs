@@ -5,7 +5,7 @@ use backup_core::{
         Backup, BackupSpec, DataDownload, Restore, RestoreSpec,
         download_request::DownloadTargetKind,
     },
-    labels::{LEFT_ITEMS_ANNOTATION, RESTORE_UID},
+    labels::{LEFT_ITEMS_ANNOTATION, RESTORE_UID, annotation},
     left_items::LeftItems,
     operation::RestoreOperation,
     phase::{Phase as _, Stage},
@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 
 use super::{
-    Attempts, Columns, Count, Description, Fact, TableKind, Verdict, WorkStatus, Workload,
+    Attempts, Columns, Count, Description, Fact, TableKind, Verdict, WorkStatus, Workload, drill,
     selection::{edited, filters, is_everything, list, namespaces, selectors},
     table_kind::dash,
     workload::{Files, Words, cells, work_status},
@@ -45,6 +45,7 @@ impl TableKind for Restore {
         let left = [
             items_remark(all.left, "left as they were"),
             items_remark(all.incomplete, "without some of their fields"),
+            (all.removed > 0).then(|| format!("{} removed", counted(all.removed, "object"))),
         ];
         let remarks: Vec<String> = left
             .into_iter()
@@ -89,6 +90,8 @@ impl Workload for Restore {
         storing: "All items are restored; the last steps are being done",
         too_late: "everything is restored, and its results are being stored",
         failed: "It failed; what it had restored by then stays.",
+        // Its counts cover the last attempt only: an earlier one may have restored items.
+        cancelled_early: "It was cancelled; what it had restored by then stays",
     };
     const FILES: Files = Files {
         log: DownloadTargetKind::RestoreLog,
@@ -135,11 +138,7 @@ impl Workload for Restore {
     }
 
     fn left_items(&self) -> Option<LeftItems> {
-        LeftItems::read(
-            self.annotations()
-                .get(LEFT_ITEMS_ANNOTATION)
-                .map(String::as_str),
-        )
+        LeftItems::read(annotation(self, LEFT_ITEMS_ANNOTATION))
     }
 
     fn key(namespace: &str, name: &str) -> ObjectKey {
@@ -193,6 +192,18 @@ impl Workload for Restore {
         }));
         facts.extend(existing(&spec).map(|text| Fact {
             title: "Existing",
+            text,
+        }));
+        let removed = self.left_items().map_or(0, |items| items.removed);
+        facts.extend((removed > 0).then(|| Fact {
+            title: "Removed",
+            text: format!(
+                "{} that the backup does not have",
+                counted(removed, "object")
+            ),
+        }));
+        facts.extend(drill::stage(self).map(|text| Fact {
+            title: "Drill",
             text,
         }));
         facts.extend(edited(
@@ -254,13 +265,19 @@ fn mapped(spec: &RestoreSpec) -> Option<String> {
     (!pairs.is_empty()).then(|| list(&pairs))
 }
 
-/// The policy for existing objects, if it is not the default.
+/// What is done with existing objects, if it is not the default.
 fn existing(spec: &RestoreSpec) -> Option<String> {
     let policy = spec
         .existing_resource_policy
         .as_deref()
         .filter(|policy| !matches!(*policy, "" | "none"));
-    policy.map(|policy| format!("policy {}", plain(policy)))
+    let prunes = spec.prune == Some(true);
+    let parts = policy
+        .map(|policy| format!("policy {}", plain(policy)))
+        .into_iter()
+        .chain(prunes.then(|| "those that the backup does not have are removed".to_owned()));
+    let parts: Vec<String> = parts.collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 /// The scope of the restore, without defaults.

@@ -2,11 +2,17 @@
 //! Pure.
 
 mod obstacle;
+mod verify;
 
 use backup_core::{
-    api::{Backup, Schedule, schedule::SchedulePhase},
-    cron::Reading,
+    api::{
+        Backup, BackupSpec, Schedule,
+        schedule::{KeepRules, SchedulePhase},
+    },
+    cron::{Cron, Reading},
+    keep::Rule,
     labels::{CRON_ANNOTATION, SKIPPED_ANNOTATION},
+    namespace_names::absence,
     restorability::Places,
 };
 use jiff::Timestamp;
@@ -14,10 +20,12 @@ use kube::ResourceExt as _;
 use serde::Serialize;
 
 pub(crate) use obstacle::Obstacle;
+use verify::VerifyView;
 
 use super::{
     Columns, TableKind, WorkStatus, Workload as _,
     backup::scope,
+    drill::DrillsView,
     related::began,
     selection::selectors,
     table_kind::{age, dash},
@@ -74,7 +82,7 @@ impl TableKind for Schedule {
                 self.metadata.creation_timestamp.as_ref().map(|at| at.0),
                 now,
             ),
-            template.ttl.map_or_else(dash, |ttl| ttl.to_string()),
+            ttl(template).unwrap_or_else(dash),
             if runs.is_empty() {
                 dash()
             } else {
@@ -88,6 +96,12 @@ impl TableKind for Schedule {
             difference(self, now).unwrap_or_else(dash),
         ]
     }
+}
+
+/// How long its backups are kept; `None` if that is the server's default, which zero means, too.
+fn ttl(template: &BackupSpec) -> Option<String> {
+    let ttl = template.ttl.filter(|ttl| !ttl.is_zero())?;
+    Some(ttl.to_string())
 }
 
 fn short(runs: &[Timestamp]) -> String {
@@ -126,18 +140,21 @@ pub(crate) fn difference(schedule: &Schedule, now: Timestamp) -> Option<String> 
 /// The next runs, as the controller reads the expression; with the default reading if it has not
 /// recorded one. Empty if the schedule will make no backups.
 pub(super) fn next(schedule: &Schedule, now: Timestamp) -> Vec<Timestamp> {
-    if schedule.spec.paused || schedule.status.phase == Some(SchedulePhase::FailedValidation) {
-        return Vec::new();
-    }
-    let Ok(cron) = reading(schedule)
-        .unwrap_or_default()
-        .cron(&schedule.spec.schedule)
-    else {
+    let Some(cron) = runs(schedule) else {
         return Vec::new();
     };
     std::iter::successors(cron.next(now), |at| cron.next(*at))
         .take(MAX_NEXT_RUNS)
         .collect()
+}
+
+/// The expression, by the same rules; `None` if the schedule makes no backups.
+pub(super) fn runs(schedule: &Schedule) -> Option<Cron> {
+    if schedule.spec.paused || schedule.status.phase == Some(SchedulePhase::FailedValidation) {
+        return None;
+    }
+    let reading = reading(schedule).unwrap_or_default();
+    reading.cron(&schedule.spec.schedule).ok()
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -164,8 +181,18 @@ pub(crate) struct ScheduleView {
     pub(crate) problems: Vec<String>,
     /// Scope of its backups, in words.
     pub(crate) scope: String,
+    /// Null for the server's default.
     pub(crate) ttl: Option<String>,
+    /// Number of periods by rule of retention.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) keep: Option<KeepRules>,
     pub(crate) location: Option<String>,
+    /// How the files of its backups are verified; null if they are not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) verify: Option<VerifyView>,
+    /// How its backups are restored on trial; null if they are not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) drill: Option<DrillsView>,
     pub(crate) backups: FetchResult<Vec<BackupLine>>,
 }
 
@@ -186,14 +213,20 @@ pub(crate) struct BackupLine {
     pub(crate) completed: Option<Timestamp>,
 }
 
+/// `absent`: the namespaces that it includes by name, and that do not exist.
 pub(crate) fn describe(
     schedule: &Schedule,
     backups: FetchResult<Vec<Backup>>,
     places: &Places,
+    absent: &[String],
     now: Timestamp,
 ) -> ScheduleView {
     let obstacle = Obstacle::of(schedule, Some(places), now);
-    let (state, tone) = state(schedule, obstacle.as_ref());
+    let (state, mut tone) = state(schedule, obstacle.as_ref());
+    let absence = absence(absent);
+    if absence.is_some() && tone == Tone::Good {
+        tone = Tone::Warn;
+    }
     // For other obstacles the state says it.
     let obstacle = obstacle.filter(|obstacle| obstacle.remark().is_some());
     let errors = schedule
@@ -227,10 +260,14 @@ pub(crate) fn describe(
             .map(|at| SkippedRun { at: at.0, reason }),
         problems: errors
             .chain(obstacle.map(|obstacle| format!("It {obstacle}.")))
+            .chain(absence.map(|absence| format!("It {absence}.")))
             .collect(),
         scope: scope(template),
-        ttl: template.ttl.map(|ttl| ttl.to_string()),
+        ttl: ttl(template),
+        keep: spec.keep.clone(),
         location: template.storage_location.as_deref().map(plain),
+        verify: VerifyView::of(schedule),
+        drill: DrillsView::of(schedule),
         backups: backups.map(|all| lines(all, now)),
     }
 }
@@ -327,12 +364,37 @@ fn facts(view: &ScheduleView, now: Timestamp) -> Vec<(&'static str, String)> {
             .clone()
             .unwrap_or_else(|| "as the server is set".to_owned()),
     ));
+    facts.extend(view.keep.as_ref().map(|keep| ("Keeps", rules(keep))));
     facts.extend(
         view.location
             .clone()
             .map(|name| ("Stored in", format!("location {name}"))),
     );
+    facts.extend(
+        view.verify
+            .as_ref()
+            .map(|verify| ("Verified", verify.text(now))),
+    );
+    facts.extend(
+        view.drill
+            .as_ref()
+            .map(|drills| ("Drilled", drills.text(now))),
+    );
     facts
+}
+
+/// "daily 7, weekly 4"; "nothing" without a rule.
+pub(super) fn rules(keep: &KeepRules) -> String {
+    let rules = Rule::ALL.into_iter().filter_map(|rule| {
+        let periods = rule.periods(keep);
+        (periods != 0).then(|| format!("{} {periods}", rule.as_str()))
+    });
+    let rules: Vec<String> = rules.collect();
+    if rules.is_empty() {
+        "nothing".to_owned()
+    } else {
+        rules.join(", ")
+    }
 }
 
 fn line(backup: &BackupLine, now: Timestamp, style: Style) -> Vec<String> {

@@ -1,6 +1,7 @@
 //! Which namespaces are protected: for each its last good backup, and whether that is as recent as
 //! schedules promise. Pure.
 
+mod absence;
 mod held;
 mod promise;
 mod scope;
@@ -10,10 +11,13 @@ use std::collections::HashMap;
 
 use backup_core::{
     api::{Backup, BackupStorageLocation, Schedule},
-    names::is_object_name,
+    drill::DrillResult,
+    labels::{DRILLED_ANNOTATION, annotation},
+    namespace_names::included_by_name,
     restorability::{Answer, Evidence, Places, Restorability},
     stored_scope,
     text::counted,
+    verification::Verification,
 };
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
@@ -22,11 +26,14 @@ use serde::Serialize;
 pub(crate) use held::{ClusterObject, HeldByBackup, HeldItems, UnreadBackup, lists_to_read};
 pub(crate) use screen::text;
 
+use absence::ScheduleAbsence;
 use held::LastGoodBackup;
 use promise::Promise;
 use scope::Scope;
 
-use super::{LocationSummary, WorkStatus, Workload, location::tone, related::began, verdict};
+use super::{
+    LocationSummary, WorkStatus, Workload, related::began, retention, sync::tone, verdict,
+};
 use crate::{
     fetched::FetchResult,
     print::{Tone, human, plain},
@@ -45,7 +52,9 @@ pub(crate) struct ClusterData {
     pub(crate) backups: Vec<BackupFacts>,
     pub(crate) restores: Vec<WorkLine>,
     pub(crate) schedules: Vec<Schedule>,
-    pub(crate) locations: Vec<BackupStorageLocation>,
+    pub(crate) locations: FetchResult<Vec<BackupStorageLocation>>,
+    /// Why only a part of the backups and schedules was read; `None` if it is all of them.
+    pub(crate) restriction: Option<String>,
     /// Holders and waiting objects.
     pub(crate) lock: FetchResult<Vec<String>>,
     /// Why the lock grants nothing, and the remedy.
@@ -68,6 +77,7 @@ pub(crate) struct BackupFacts {
     phase: String,
     began: Option<Timestamp>,
     evidence: Evidence,
+    drilled: Option<DrillResult>,
     work: Option<WorkLine>,
 }
 
@@ -78,11 +88,13 @@ struct JudgedBackup<'a> {
 }
 
 impl<'a> JudgedBackup<'a> {
-    fn of(facts: &'a BackupFacts, places: &Places) -> Self {
+    /// Without `places` the state of its location does not count.
+    fn of(facts: &'a BackupFacts, places: Option<&Places>) -> Self {
         let evidence = &facts.evidence;
+        let place = places.map(|places| places.of_backup(evidence));
         Self {
             facts,
-            restorable: evidence.judge(Some(&places.find(&evidence.location))),
+            restorable: evidence.judge(place.as_ref()),
         }
     }
 
@@ -142,6 +154,7 @@ impl BackupFacts {
             phase: plain(backup.phase().as_str()),
             began: began(backup),
             evidence: Evidence::of(backup),
+            drilled: DrillResult::read(annotation(backup, DRILLED_ANNOTATION)),
             work: WorkLine::of(backup, now),
         }
     }
@@ -159,9 +172,15 @@ pub(crate) struct ClusterStatus {
     pub(crate) except: Vec<String>,
     /// Types that were created after every last good backup.
     pub(crate) new_types: Vec<String>,
+    /// Schedules that include namespaces which do not exist.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) absent_namespaces: Vec<ScheduleAbsence>,
     pub(crate) running: Vec<WorkLine>,
-    pub(crate) locations: Vec<LocationLine>,
+    pub(crate) locations: FetchResult<Vec<LocationLine>>,
     pub(crate) lock: FetchResult<Vec<String>>,
+    /// Whether only a part of the backups and schedules was read.
+    #[serde(skip)]
+    pub(crate) is_partial: bool,
     /// Why no Backup or Restore can be created, if the lock is the reason, and the remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lock_problem: Option<String>,
@@ -195,6 +214,14 @@ pub(crate) struct GoodBackup {
     pub(crate) began: Option<Timestamp>,
     /// Whether it can be restored: `yes`, or `partly`.
     pub(crate) restorable: Restorability,
+    /// The last verification of its files, which has found no faults; null if there was none.
+    pub(crate) verified: Option<Verification>,
+    /// The last drill of it; null if there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) drilled: Option<DrillResult>,
+    /// Locations of its complete copies.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) copies: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -227,6 +254,7 @@ pub(crate) fn status(
     now: Timestamp,
 ) -> ClusterStatus {
     let mut unchecked = held::unchecked(&seen);
+    let absent_namespaces = absence::absences(&seen);
     let (except, there) = split(&seen, namespace, asked);
     let ClusterData {
         namespaces,
@@ -237,27 +265,31 @@ pub(crate) fn status(
         restores,
         schedules,
         locations,
+        restriction,
         lock,
         lock_problem,
     } = seen;
+    let is_partial = restriction.is_some();
+    unchecked.extend(restriction);
     let knows_namespaces = namespaces.known().is_some();
     if let FetchResult::Missing { unavailable } = namespaces {
         unchecked.push(format!("only namespaces that a backup or schedule names are shown, and whether one of them was created after its backups is not known: {unavailable}"));
     }
-    let places = Places::of(&locations);
-    let judged = judged(&backups, &places);
+    let places = locations.known().map(Places::of);
+    let judged = judged(&backups, places.as_ref());
     let newest = newest(&judged);
     let promises: Vec<Promise> = schedules
         .iter()
-        .map(|one| Promise::of(one, &places, now))
+        .map(|one| Promise::of(one, places.as_ref(), now))
         .collect();
-    let locations: Vec<LocationLine> = locations.iter().map(location).collect();
+    let locations = locations.map(|all| all.iter().map(location).collect());
     let names: Vec<String> = there.iter().map(|one| one.name.clone()).collect();
     let covering = covering(&names, &newest, &promises);
     let since = ComparisonData {
         held: held.known(),
         claims: &claims,
         knows_namespaces,
+        is_partial,
     };
     let namespaces: Vec<NamespaceStatus> = there
         .iter()
@@ -279,15 +311,17 @@ pub(crate) fn status(
         namespaces,
         except: except.into_iter().map(|one| one.name).collect(),
         new_types: held::new_types(last_of_everything, &types, held.known()),
+        absent_namespaces,
         running,
         locations,
         lock,
+        is_partial,
         lock_problem,
         unchecked,
     }
 }
 
-fn judged<'a>(backups: &'a [BackupFacts], places: &Places) -> Vec<JudgedBackup<'a>> {
+fn judged<'a>(backups: &'a [BackupFacts], places: Option<&Places>) -> Vec<JudgedBackup<'a>> {
     backups
         .iter()
         .map(|backup| JudgedBackup::of(backup, places))
@@ -321,15 +355,11 @@ fn split(
 fn named(backups: &[BackupFacts], schedules: &[Schedule]) -> Vec<String> {
     let of_backups = backups
         .iter()
-        .flat_map(|backup| backup.scope.namespaces.included().iter());
+        .flat_map(|backup| included_by_name(backup.scope.namespaces.included()));
     let of_schedules = schedules
         .iter()
-        .flat_map(|one| one.spec.template.included_namespaces.iter());
-    let mut all: Vec<String> = of_backups
-        .chain(of_schedules)
-        .filter(|name| is_object_name(name))
-        .cloned()
-        .collect();
+        .flat_map(|one| included_by_name(&one.spec.template.included_namespaces));
+    let mut all: Vec<String> = of_backups.chain(of_schedules).map(str::to_owned).collect();
     all.sort();
     all.dedup();
     all
@@ -399,6 +429,8 @@ struct ComparisonData<'a> {
     claims: &'a FetchResult<Vec<ClusterObject>>,
     /// Whether the namespaces of the cluster could be listed.
     knows_namespaces: bool,
+    /// Whether there may be backups and schedules that were not read.
+    is_partial: bool,
 }
 
 fn of_namespace(
@@ -466,11 +498,20 @@ fn of_namespace(
     NamespaceStatus {
         name: name.to_owned(),
         protected: protected && is_known,
-        checked: unread.is_none() && is_known,
+        checked: unread.is_none() && is_known && (protected || !since.is_partial),
         last_good: good.map(|good| GoodBackup {
             name: good.facts.name.clone(),
             began: good.facts.began,
             restorable: good.restorable.clone(),
+            verified: good.facts.evidence.verified.clone(),
+            drilled: good.facts.drilled.clone(),
+            copies: good
+                .facts
+                .evidence
+                .copies
+                .iter()
+                .map(|name| plain(name))
+                .collect(),
         }),
         next_run: running.filter_map(|one| one.next).min(),
         schedule: strictest.map(|one| one.name.clone()),
@@ -575,11 +616,12 @@ fn location(location: &BackupStorageLocation) -> LocationLine {
     let tone = tone(summary.phase.as_deref());
     let phase = summary.phase.unwrap_or_else(|| "New".to_owned());
     let message = summary.message.filter(|_| tone == Tone::Bad);
+    let stopped = retention::stopped(location).filter(|_| tone != Tone::Bad);
     LocationLine {
         name: summary.name,
         phase,
-        message,
-        tone,
+        tone: if stopped.is_some() { Tone::Warn } else { tone },
+        message: message.or(stopped),
     }
 }
 

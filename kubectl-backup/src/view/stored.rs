@@ -97,8 +97,10 @@ fn grouped(set: &ResultSet) -> Vec<Message> {
 }
 
 /// Outcomes of items in a restore's list, which follow the item's name (Velero
-/// `pkg/restore/restore.go`, v1.18).
-const OUTCOMES: [&str; 4] = ["created", "updated", "failed", "skipped"];
+/// `pkg/restore/restore.go`, v1.18); the last one is ours.
+const OUTCOMES: [&str; 5] = ["created", "updated", "failed", "skipped", REMOVED];
+/// The outcome of an object that the backup does not have.
+const REMOVED: &str = "removed";
 
 /// The stored form of the list: names by `group/version/Kind`.
 pub(crate) type ResourceList = BTreeMap<String, Vec<String>>;
@@ -110,6 +112,10 @@ pub(crate) struct Contents {
     /// Number of items by outcome; empty for a backup.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) outcomes: BTreeMap<&'static str, usize>,
+    /// Objects that the restore has removed, or in a plan would remove: "ConfigMap shop/extra". They
+    /// are no items.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) removed: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -131,18 +137,29 @@ impl ItemType {
 impl From<ResourceList> for Contents {
     fn from(list: ResourceList) -> Self {
         let mut contents = Self::default();
-        for (kind, items) in list {
-            for item in &items {
+        for (kind, all) in list {
+            let mut items = Vec::new();
+            for item in &all {
                 let outcome = item
                     .strip_suffix(')')
                     .and_then(|item| item.rsplit_once('('));
-                let known =
-                    outcome.and_then(|(_, what)| OUTCOMES.into_iter().find(|known| *known == what));
-                if let Some(outcome) = known {
+                let known = outcome.and_then(|(name, what)| {
+                    let outcome = OUTCOMES.into_iter().find(|known| *known == what)?;
+                    Some((name, outcome))
+                });
+                if let Some((_, outcome)) = known {
                     *contents.outcomes.entry(outcome).or_default() += 1;
                 }
+                if let Some((name, REMOVED)) = known {
+                    let kind = kind.rsplit('/').next().unwrap_or_default();
+                    contents.removed.push(plain(&format!("{kind} {name}")));
+                } else {
+                    items.push(plain(item));
+                }
             }
-            let items: Vec<String> = items.iter().map(|item| plain(item)).collect();
+            if items.is_empty() && !all.is_empty() {
+                continue;
+            }
             contents.kinds.push(ItemType {
                 kind: plain(&kind),
                 count: items.len(),
@@ -233,10 +250,15 @@ mod tests {
             list("v1/Namespace", &["a(created)"]),
             list("v1/Pod", &["a/x(created)", "a/y(failed)", "a/z(2)"]),
             list("apps/v1/Deployment", &["a/d(skipped)", "a/e(created)"]),
+            list("v1/ConfigMap", &["a/extra(removed)"]),
         ]));
         assert_eq!(restored.summary(1), "3 Pod and 3 of 2 other types");
         assert_eq!(restored.summary(3), "3 Pod, 2 Deployment, 1 Namespace");
-        assert_eq!(restored.outcomes(), "3 created, 1 failed, 1 skipped");
+        assert_eq!(
+            restored.outcomes(),
+            "3 created, 1 failed, 1 skipped, 1 removed"
+        );
+        assert_eq!(restored.removed, ["ConfigMap a/extra"]);
         assert_eq!(
             Contents::default().outcomes() + &Contents::default().summary(3),
             ""

@@ -3,7 +3,7 @@
 use backup_core::{
     api::BackupStorageLocation,
     bucket::Facts,
-    labels::{BUCKET_ANNOTATION, SYNC_ANNOTATION, SYNC_REQUEST_ANNOTATION},
+    labels::{BUCKET_ANNOTATION, SYNC_ANNOTATION, SYNC_REQUEST_ANNOTATION, annotation},
     sync::Summary,
     text::counted,
 };
@@ -11,10 +11,10 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde::Serialize;
 
-use super::{Columns, location::tone};
+use super::Columns;
 use crate::{
     cli::TableParts,
-    print::{Screen, Style, ago_or_never, plain, table},
+    print::{Screen, Style, Tone, ago_or_never, plain, table},
 };
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -74,12 +74,7 @@ pub(crate) fn location(location: &BackupStorageLocation) -> SyncedLocation {
             .message
             .clone()
             .filter(|message| !message.is_empty()),
-        bucket: Facts::read(
-            location
-                .annotations()
-                .get(BUCKET_ANNOTATION)
-                .map(String::as_str),
-        ),
+        bucket: Facts::read(annotation(location, BUCKET_ANNOTATION)),
         requested: location.annotations().contains_key(SYNC_REQUEST_ANNOTATION),
         last_pass: location
             .annotations()
@@ -140,6 +135,16 @@ fn problem(pass: &Summary) -> String {
         (Some(error), _) => plain(error),
         (None, 0) => String::new(),
         (None, refused) => format!("{refused} not removed"),
+    }
+}
+
+/// The tone for this phase of a location; one that was not validated yet has no phase.
+pub(super) fn tone(phase: Option<&str>) -> Tone {
+    match phase.unwrap_or_default() {
+        "" => Tone::Busy,
+        "Available" => Tone::Good,
+        "Unavailable" => Tone::Bad,
+        _ => Tone::Unknown,
     }
 }
 

@@ -136,8 +136,8 @@ pub(crate) fn age(at: Option<Timestamp>, now: Timestamp) -> String {
     at.map_or_else(dash, |at| human(seconds(at, now).max(0)))
 }
 
-/// By name; if names differ only in the time at their end (those of one schedule), newest first, as
-/// velero lists them.
+/// By name; names that differ only in the time at their end (backups of one schedule) newest first,
+/// as velero lists them.
 pub(crate) fn order(a: &str, b: &str) -> Ordering {
     match (split_time(a), split_time(b)) {
         (Some((a, a_time)), Some((b, b_time))) if a == b => b_time.cmp(a_time),

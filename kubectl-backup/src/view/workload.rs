@@ -5,7 +5,7 @@ mod turn;
 
 use backup_core::{
     api::{Backup, BackupSpec, download_request::DownloadTargetKind},
-    labels::{BLOCKED_ANNOTATION, MISSING_DATA_ANNOTATION},
+    labels::{BLOCKED_ANNOTATION, CANCELLED, MISSING_DATA_ANNOTATION},
     left_items::LeftItems,
     operation::Operation,
     phase::Stage,
@@ -24,7 +24,7 @@ use turn::{in_the_way, waits_for_turn};
 
 use super::{
     Attempts, Count, DeletionView, Description, Fact, FileContents, HolderView, LocationSummary,
-    LockView, Moment, RunView, TableKind, Verdict,
+    LockView, Moment, RunView, TableKind, Verdict, copies,
     related::{self},
     selection::list,
     stored::{FilesState, operations::OperationView, volumes::VolumeView},
@@ -93,7 +93,7 @@ pub(crate) trait Workload: TableKind + Sync {
         Some(plain(blocked))
     }
 
-    /// Items that a restore left unchanged, although they differ.
+    /// Items that a restore left unchanged, although they differ, and those that it left out.
     fn left_items(&self) -> Option<LeftItems> {
         None
     }
@@ -135,6 +135,8 @@ pub(crate) struct Words {
     pub(crate) too_late: &'static str,
     /// Sentence after a fatal error.
     pub(crate) failed: &'static str,
+    /// Sentence part, for work that was cancelled before it counted its first item.
+    pub(crate) cancelled_early: &'static str,
 }
 
 /// The kinds of a workload's files, as in DownloadRequests.
@@ -218,6 +220,13 @@ impl WorkStatus<'_> {
         matches!(self.stage, Stage::Finalizing { .. })
     }
 
+    /// Whether it has failed because the user cancelled it before its first item, by the
+    /// controller's reason.
+    fn has_failed_by_cancellation(&self) -> bool {
+        let reason = self.failure_reason.filter(|_| self.stage == Stage::Failed);
+        reason.is_some_and(|reason| reason.contains(CANCELLED))
+    }
+
     /// Whether all files are stored, and it can be restored from.
     pub(crate) fn is_whole(&self) -> bool {
         matches!(self.stage, Stage::Completed | Stage::PartiallyFailed)
@@ -279,9 +288,10 @@ fn judged<W: Workload>(
         lacks,
         storing,
         failed,
+        cancelled_early,
         ..
     } = W::WORDS;
-    let left = work.left_items();
+    let left = work.left_items().filter(LeftItems::differs);
     let elsewhere = work
         .data_elsewhere()
         .map(|data| data.sentence("cannot be restored here"));
@@ -357,7 +367,9 @@ fn judged<W: Workload>(
             } else {
                 ""
             };
-            let sentence = if status.is_empty() {
+            let sentence = if status.is_cancelled && status.items.is_some_and(|all| all.done == 0) {
+                format!("{cancelled_early}{troubles}.")
+            } else if status.is_empty() {
                 format!("{cancelled}Nothing was {done}{troubles}.")
             } else {
                 format!("{cancelled}Something was not {done}{troubles}{rest}.")
@@ -367,6 +379,14 @@ fn judged<W: Workload>(
                 .because(gaps.iter().map(|gap| format!("Besides, {gap}.")))
         }
         Stage::Failed => {
+            if status.has_failed_by_cancellation() {
+                let sentence = if status.started.is_none() {
+                    format!("It was cancelled before it began; nothing was {done}.")
+                } else {
+                    format!("It was cancelled before anything was {done}.")
+                };
+                return Verdict::new(Tone::Bad, sentence);
+            }
             let reason = status
                 .failure_reason
                 .map_or_else(|| "The server gave no reason.".to_owned(), plain);
@@ -410,6 +430,8 @@ pub(crate) struct WorkloadParts {
     pub(crate) place: Place,
     pub(crate) deletions: FetchResult<Vec<DeletionView>>,
     pub(crate) previous: FetchResult<Option<RunView>>,
+    /// Whether a backup is the last good one of what it protects.
+    pub(crate) last_good: FetchResult<bool>,
     pub(crate) events: FetchResult<Vec<Event>>,
     /// The scope's ledger; `None` if it does not exist yet.
     pub(crate) ledger: FetchResult<Option<backup_lock::Ledger>>,
@@ -427,6 +449,7 @@ impl WorkloadParts {
             place: Place::Unread(WHY.to_owned()),
             deletions: FetchResult::missing(WHY),
             previous: FetchResult::missing(WHY),
+            last_good: FetchResult::missing(WHY),
             events: FetchResult::missing(WHY),
             ledger: FetchResult::missing(WHY),
             transfers: FetchResult::missing(WHY),
@@ -448,6 +471,7 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
         place,
         deletions,
         previous,
+        last_good,
         events,
         ledger,
         transfers,
@@ -491,6 +515,8 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
         verdict: verdict.sentence,
         causes: verdict.causes,
         restorable: None,
+        drilled: None,
+        last_good: last_good.known().copied().unwrap_or_default(),
         created,
         started: status.started,
         completed: status.completed,
@@ -504,6 +530,7 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
         missing_data,
         data_elsewhere: work.data_elsewhere(),
         left_items: work.left_items(),
+        copies: work.as_backup().map(copies::of).unwrap_or_default(),
         facts: work.facts(&source),
         timeline: timeline(created, &status, &stored),
         phase: status.phase,
@@ -557,12 +584,11 @@ fn next<W: Workload>(work: &W, stage: Stage, description: &Description) -> Vec<S
         ..
     } = description;
     let mut next = work.own_next(description);
-    match stage {
-        Stage::Failed => next.push(controller_log(namespace, name)),
-        Stage::New if *tone == Tone::Warn => {
-            next.push(format!("kubectl -n {namespace} get deployments,pods"));
-        }
-        _ => {}
+    if stage == Stage::Failed && !work.status().has_failed_by_cancellation() {
+        next.push(controller_log(namespace, name));
+    }
+    if stage == Stage::New && *tone == Tone::Warn {
+        next.push(format!("kubectl -n {namespace} get deployments,pods"));
     }
     if !stage.is_terminal() {
         next.extend(blockers(description));

@@ -121,10 +121,7 @@ async fn every_shell_has_its_script() {
         ("kubectl", "exec kubectl-backup __complete \"$@\""),
     ] {
         let seen = person.types(&format!("completion {shell}")).await;
-        assert!(
-            seen.contains(part) && seen.ends_with("--- exit 0\n"),
-            "{seen}"
-        );
+        assert_says!(seen, part, "--- exit 0\n");
     }
 }
 

@@ -45,7 +45,7 @@ async fn a_server_dry_run_stores_nothing() {
         "create shop --dry-run=server -o yaml"
     );
     assert!(api.stored("backups", "shop").is_none());
-    assert!(api.seen()[0].contains("dryRun=All"), "{:?}", api.seen());
+    assert_says!(api.seen()[0], "dryRun=All");
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn a_schedule_gives_its_template_and_flags_go_over_it() {
     );
     assert_eq!(
         stored["spec"],
-        json!({"includedNamespaces": ["shop"], "ttl": "24h0m0s", "fieldOfANewerServer": 1})
+        json!({"metadata": {"labels": {"tier": "gold"}}, "includedNamespaces": ["shop"], "ttl": "24h0m0s", "fieldOfANewerServer": 1})
     );
 }
 
@@ -73,10 +73,10 @@ async fn a_spec_that_cannot_be_right_is_not_sent() {
     let api = FakeApi::start().await;
     let line = "create wrong --include-namespaces=a --exclude-namespaces=a --include-resources=pods --include-cluster-scoped-resources=nodes";
     let seen = Person::at(&api).types(line).await;
-    assert!(
-        seen.contains("error: backup \"wrong\" is not valid:\n  spec")
-            && seen.ends_with("--- exit 1\n"),
-        "{seen}"
+    assert_says!(
+        seen,
+        "error: backup \"wrong\" is not valid:\n  spec",
+        "--- exit 1\n"
     );
     assert!(api.seen().is_empty());
 }
@@ -136,10 +136,7 @@ async fn an_empty_name_selects_nothing_and_is_refused() {
     let seen = Person::at(&api)
         .types("create b --include-namespaces=")
         .await;
-    assert!(
-        seen.contains("--include-namespaces") && seen.ends_with("--- exit 2\n"),
-        "{seen}"
-    );
+    assert_says!(seen, "--include-namespaces", "--- exit 2\n");
     assert!(api.seen().is_empty(), "{:?}", api.seen());
 }
 
@@ -154,11 +151,9 @@ async fn warnings_of_the_api_server_are_shown() {
         Fault::Bytes(201, vec![("warning", warning.to_owned())], stored),
     );
     let seen = Person::at(&api).types("create b").await;
-    assert!(
-        seen.contains(
-            "Warning: no installation works in namespace q1, so nothing runs this \"Backup\"\n"
-        ),
-        "{seen}"
+    assert_says!(
+        seen,
+        "Warning: no installation works in namespace q1, so nothing runs this \"Backup\"\n"
     );
     assert!(seen.ends_with("--- exit 0\n"), "{seen}");
 }

@@ -151,10 +151,7 @@ async fn the_archive_has_what_was_listed_and_no_secret() {
         "{logs:?}"
     );
     let again = person.types("debug -o ~/report.tar.gz --yes").await;
-    assert!(
-        again.contains("report.tar.gz exists") && again.ends_with("--- exit 1\n"),
-        "{again}"
-    );
+    assert_says!(again, "report.tar.gz exists", "--- exit 1\n");
     let forced = person.types("debug -o ~/report.tar.gz --yes --force").await;
     assert!(forced.ends_with("--- exit 0\n"), "{forced}");
 }
@@ -184,10 +181,7 @@ async fn nothing_is_written_without_a_yes() {
     assert!(!there(&person));
     let person = Person::at(&api).at_terminal("n\n");
     let seen = person.types("debug -o ~/report.tar.gz").await;
-    assert!(
-        seen.contains("[y/N] nothing was written\n") && seen.ends_with("--- exit 1\n"),
-        "{seen}"
-    );
+    assert_says!(seen, "[y/N] nothing was written\n", "--- exit 1\n");
     assert!(!there(&person));
     let person = Person::at(&api).at_terminal("y\n");
     let seen = person.types("debug -o ~/report.tar.gz").await;
@@ -199,9 +193,6 @@ async fn nothing_is_written_without_a_yes() {
 async fn without_an_api_server_there_is_no_archive() {
     let person = Person::at_url("http://127.0.0.1:1");
     let seen = person.types("debug -o ~/report.tar.gz --yes").await;
-    assert!(
-        seen.contains("cannot reach") && seen.ends_with("--- exit 1\n"),
-        "{seen}"
-    );
+    assert_says!(seen, "cannot reach", "--- exit 1\n");
     assert!(!std::fs::exists(person.home.path().join("report.tar.gz")).unwrap());
 }

@@ -21,12 +21,7 @@ async fn deleting_a_backup_twice_makes_one_request() {
         stored["metadata"]["labels"],
         json!({"velero.io/backup-name": "nightly", "velero.io/backup-uid": "uid-of-nightly"})
     );
-    assert!(
-        person
-            .types("delete nightly --yes")
-            .await
-            .ends_with("--- exit 0\n")
-    );
+    assert_says!(person.types("delete nightly --yes").await, "--- exit 0\n");
     assert_eq!(api.stored("deletebackuprequests", REQUEST), Some(stored));
 }
 
@@ -37,11 +32,9 @@ async fn a_request_that_failed_before_is_made_anew() {
         request("Processed", &["the bucket is away"]),
     ])
     .await;
-    assert!(
-        Person::at(&api)
-            .types("delete nightly --yes")
-            .await
-            .ends_with("--- exit 0\n")
+    assert_says!(
+        Person::at(&api).types("delete nightly --yes").await,
+        "--- exit 0\n"
     );
     assert_ne!(
         api.stored("deletebackuprequests", REQUEST).unwrap()["metadata"]["uid"],
@@ -85,7 +78,11 @@ async fn nothing_is_deleted_without_a_yes() {
     transcript!(Person::at(&api), "delete nightly");
     transcript!(Person::at(&api).at_terminal("n\n"), "delete nightly");
     transcript!(Person::at(&api).at_terminal("\n"), "restore delete r");
-    assert!(api.seen().is_empty(), "{:?}", api.seen());
+    assert!(
+        api.seen().iter().all(|request| request.starts_with("GET")),
+        "{:?}",
+        api.seen()
+    );
     transcript!(Person::at(&api).at_terminal("y\n"), "delete nightly");
     assert!(api.stored("deletebackuprequests", REQUEST).is_some());
 }
@@ -171,7 +168,8 @@ async fn one_interrupt_ends_the_deletion_of_all() {
     assert_eq!(ended.status.code(), Some(130), "{said}");
     assert_eq!(
         said,
-        "The restores from it that have ended go with it, and their logs.\n\
+        "warning: a, b, c are the last good backups of what they protect\n\
+         The restores from it that have ended go with it, and their logs.\n\
          interrupted: deletion of backup a continues in the cluster\ninterrupted: nothing was done about b, c\n"
     );
     assert_eq!(api.all("deletebackuprequests").len(), 1);
@@ -191,4 +189,34 @@ async fn one_that_has_not_begun_is_deleted_at_once_and_one_that_runs_is_refused(
         api.stored("backups", "queued").is_none() && api.stored("backups", "running").is_some()
     );
     assert!(api.all("deletebackuprequests").is_empty());
+}
+
+#[tokio::test]
+async fn the_last_good_backup_is_named_before_it_is_deleted() {
+    let api = FakeApi::with([completed_backup("old"), location("Available", "")]).await;
+    let newer = json!({"metadata": {"creationTimestamp": "2026-11-03T04:00:00Z"},
+        "status": {"startTimestamp": "2026-11-03T04:00:00Z"}});
+    api.has(with(completed_backup("new"), &newer));
+    let last = "warning: new is the last good backup of what it protects\n";
+    let person = Person::at(&api);
+    let seen = person.types("delete old --yes").await;
+    assert!(!seen.contains("last good"), "{seen}");
+    assert_says!(person.types("delete new --yes").await, last, "--- exit 0\n");
+    let seen = Person::at(&api)
+        .at_terminal("n\n")
+        .types("delete new")
+        .await;
+    assert_says!(seen, last, "nothing was deleted");
+    let both = person.types("delete old new --yes").await;
+    assert_says!(
+        both,
+        "warning: old, new are the last good backups of what they protect\n"
+    );
+    let forbidden = "backups.velero.io is forbidden: User \"jane\" cannot list resource";
+    api.next(Method::GET, "/backups", Fault::forbidden(forbidden));
+    assert_says!(
+        person.types("delete new --yes").await,
+        "warning: whether the last good backup of something is among them is not known",
+        "--- exit 0\n"
+    );
 }

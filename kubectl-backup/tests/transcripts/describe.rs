@@ -202,13 +202,10 @@ async fn a_file_that_does_not_come_is_told_in_its_place() {
         .count();
     // Four parts, plus the verdict and the answer, which need the list.
     assert_eq!(missing, 6, "{seen}");
-    assert!(
-        seen.contains("no answer within 10s") && seen.contains("cannot be read"),
-        "{seen}"
-    );
-    assert!(
-        seen.contains("Something was not saved (2 errors); the rest can be restored."),
-        "{seen}"
+    assert_says!(seen, "no answer within 10s", "cannot be read");
+    assert_says!(
+        seen,
+        "Something was not saved (2 errors); the rest can be restored."
     );
 }
 
@@ -455,10 +452,26 @@ async fn a_completed_backup_without_the_data_of_all_volumes_says_so() {
     let volumes = json!([{"pvcNamespace": "db", "pvcName": "data", "skipped": true}, {"pvName": "pv-1", "result": "succeeded"}]);
     api.has_file("BackupVolumeInfos", "older", &volumes);
     let seen = person.types("describe older").await;
-    assert!(
-        seen.contains("All items were saved, but the data of 1 of 2 volumes is not in it: db/data"),
-        "{seen}"
+    assert_says!(
+        seen,
+        "All items were saved, but the data of 1 of 2 volumes is not in it: db/data"
     );
+}
+
+#[tokio::test]
+async fn a_restore_that_has_removed_objects_says_how_many_and_is_no_worse_for_it() {
+    let api = FakeApi::start().await;
+    let items = r#"{"left": 0, "items": [], "removed": 3}"#;
+    let over = json!({"metadata": {"annotations": {"backup-controller/left-items": items}}});
+    api.has(with(completed_restore("pruned", "nightly"), &over));
+    let person = Person::at(&api);
+    let seen = person.types("restore describe pruned").await;
+    assert_says!(
+        seen,
+        "Everything was restored",
+        "3 objects that the backup does not have"
+    );
+    assert_says!(person.types("restore get").await, "3 objects removed");
 }
 
 /// Volumes without data and unchanged items are reported by the controller, or only in the file.
@@ -509,9 +522,9 @@ async fn a_completed_restore_that_has_not_brought_everything_says_so() {
         json!([{"pvcNamespace": "db", "pvcName": "data", "skipped": true, "skippedReason": "why"}]);
     api.has_file("RestoreVolumeInfo", "file", &volumes);
     let seen = person.types("restore describe file").await;
-    assert!(
-        seen.contains("but the data of 1 of 1 volume was not restored: db/data (why)"),
-        "{seen}"
+    assert_says!(
+        seen,
+        "but the data of 1 of 1 volume was not restored: db/data (why)"
     );
 }
 
@@ -519,7 +532,7 @@ async fn a_completed_restore_that_has_not_brought_everything_says_so() {
 async fn the_newest_is_described_where_none_is_named() {
     let api = FakeApi::with([completed_backup("older"), new_backup("nightly")]).await;
     let person = Person::at(&api);
-    assert!(person.types("describe").await.contains("nightly   New"));
+    assert_says!(person.types("describe").await, "nightly   New");
     transcript!(person, "restore describe");
 }
 
@@ -532,10 +545,30 @@ async fn commands_in_what_is_shown_have_the_flags_that_were_given() {
         .types(&format!("describe nightly -n velero {connection}"))
         .await;
     let next = "kubectl --kubeconfig=~/.kube/config --context=here -n velero logs deployment/backup-controller";
-    assert!(seen.contains(next), "{seen}");
+    assert_says!(seen, next);
     let seen = person
         .types(&format!("describe gone -n velero {connection}"))
         .await;
     let remedy = "`kubectl backup --kubeconfig=~/.kube/config --context=here -n velero get` lists the backups";
-    assert!(seen.contains(remedy), "{seen}");
+    assert_says!(seen, remedy);
+}
+
+#[tokio::test]
+async fn what_a_restore_left_out_on_purpose_is_counted_with_the_reason() {
+    let left_out = json!([
+        {"kind": "Job", "count": 2, "reason": "the job had completed"},
+        {"kind": "Pod", "count": 1, "reason": "the pod had ended"},
+    ]);
+    let items = json!({"left": 0, "items": [], "leftOut": left_out}).to_string();
+    let over = json!({"metadata": {"annotations": {"backup-controller/left-items": items}}});
+    let api = FakeApi::with([with(completed_restore("r", "nightly"), &over)]).await;
+    let person = Person::at(&api);
+    assert_says!(
+        person.types("restore describe r").await,
+        "✓ r   Completed",
+        "  Everything was restored.\n",
+        "LEFT OUT\n  2 Job: the job had completed\n  1 Pod: the pod had ended\n"
+    );
+    let document = person.reads("restore describe r -o json").await;
+    assert_eq!(document["leftItems"]["leftOut"], left_out);
 }

@@ -153,7 +153,7 @@ async fn a_finalizer_that_would_keep_the_ledger_is_named_before_it_does() {
     let said =
         "the ledger backup-lock-velero has the finalizer example.com/keep of another program";
     let remedy = "kubectl --namespace=velero patch lease backup-lock-velero --type=merge";
-    assert!(seen.contains(said) && seen.contains(remedy), "{seen}");
+    assert_says!(seen, said, remedy);
 }
 
 #[tokio::test]
@@ -201,18 +201,10 @@ async fn a_ledger_that_grants_nothing_is_broken_for_doctor_and_status() {
         api.has(ledger);
         let seen = Person::at(&api).types("doctor").await;
         let broken = "✗ lock                   no Backup or Restore of velero.io can be created: ";
-        assert!(
-            seen.contains(broken) && seen.contains(why) && seen.contains(remedy),
-            "{seen}"
-        );
+        assert_says!(seen, broken, why, remedy);
         assert!(seen.ends_with("--- exit 1\n"), "{seen}");
         let seen = Person::at(&api).types("status").await;
-        assert!(
-            seen.contains("nothing can be created: ")
-                && seen.contains(why)
-                && seen.contains(remedy),
-            "{seen}"
-        );
+        assert_says!(seen, "nothing can be created: ", why, remedy);
         assert!(seen.ends_with("--- exit 1\n"), "{seen}");
     }
 }
@@ -248,9 +240,9 @@ async fn a_webhook_that_hangs_is_broken_and_not_unknown() {
     let api = FakeApi::start().await;
     api.on_post("/backups", Fault::Hang);
     let seen = Person::at(&api).types("doctor").await;
-    assert!(
-        seen.contains("✗ webhook                a creation was not answered within 1.8s"),
-        "{seen}"
+    assert_says!(
+        seen,
+        "✗ webhook                a creation was not answered within 1.8s"
     );
     assert!(seen.ends_with("--- exit 1\n"), "{seen}");
 }
@@ -262,11 +254,9 @@ async fn another_webhooks_refusal_is_no_sign_of_ours() {
         "admission webhook \"validate.kyverno.svc\" denied the request: label team is missing";
     api.on_post("/backups", Fault::forbidden(words));
     let seen = Person::at(&api).types("doctor").await;
-    assert!(
-        seen.contains(
-            "? webhook                not known: another webhook or policy refused the question: label team is missing"
-        ),
-        "{seen}"
+    assert_says!(
+        seen,
+        "? webhook                not known: another webhook or policy refused the question: label team is missing"
     );
 }
 
@@ -280,7 +270,7 @@ async fn what_a_location_says_while_it_is_available_is_told() {
     let seen = Person::at(&api).types("doctor").await;
     let expected = "! locations              default is Available, checked 40s ago, but spec.backupSyncPeriod is negative (-5s), which counts \
                     as not set";
-    assert!(seen.contains(expected), "{seen}");
+    assert_says!(seen, expected);
 }
 
 #[tokio::test]
@@ -340,10 +330,7 @@ async fn volumes_that_the_next_backup_would_not_hold_are_named() {
         Fault::forbidden("… is forbidden: User \"jane\" cannot list resource"),
     );
     let seen = Person::at(&api).types("doctor").await;
-    assert!(
-        seen.contains("? volumes                not known: "),
-        "{seen}"
-    );
+    assert_says!(seen, "? volumes                not known: ");
 }
 
 #[tokio::test]
@@ -403,7 +390,7 @@ async fn moved_data_that_cannot_be_read_is_broken() {
     for expected in [
         "✗ volumes                backups of nightly move volume data (snapshotMoveData), and the controller has no image of the data mover: they are refused\n",
         "✗ volumes                the repository with the volume data of namespace shop in location default cannot be used: the password is wrong\n",
-        "✗ volumes                Secret velero-repo-credentials is missing: nobody can read the volume data in 1 repository without its password\n",
+        "✗ volumes                Secret velero-repo-credentials is missing: without its password the volume data in 1 repository cannot be read\n",
         "kubectl -n velero create secret generic velero-repo-credentials --from-file=repository-password=FILE\n",
     ] {
         assert!(seen.contains(expected), "{expected}{seen}");
@@ -414,5 +401,40 @@ async fn moved_data_that_cannot_be_read_is_broken() {
     );
     let seen = Person::at(&api).types("doctor").await;
     let expected = "✓ volumes                the password of the moved volume data is in Secret velero-repo-credentials: keep a copy";
-    assert!(seen.contains(expected), "{seen}");
+    assert_says!(seen, expected);
+}
+
+#[tokio::test]
+async fn data_that_cannot_be_moved_and_maintenance_that_fails_are_told() {
+    let api = FakeApi::start().await;
+    let moves = json!({"spec": {"template": {"snapshotMoveData": true}}});
+    let args = ["--features=EnableCSI", "--mover-image=$(MOVER_IMAGE)"];
+    let containers = json!([{ "name": "controller", "args": args }]);
+    let pod = json!({ "spec": { "template": { "spec": { "containers": containers } } } });
+    let enforced = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
+    let repository = json!({
+        "apiVersion": "velero.io/v1", "kind": "BackupRepository",
+        "metadata": {"name": "repository-shop", "namespace": "velero"},
+        "spec": {"volumeNamespace": "shop", "backupStorageLocation": "default", "repositoryType": "restic", "maintenanceFrequency": "24h"},
+        "status": {"phase": "Ready", "lastMaintenanceTime": "2026-10-28T05:14:12Z",
+            "recentMaintenance": [{"result": "Failed", "message": "its pod found no node"}]},
+    });
+    api.has(a_schedule("nightly", &moves))
+        .has(deployment("backup-controller", &pod))
+        .has_at(
+            "/api/v1/namespaces/velero",
+            json!({ "metadata": { "name": "velero", "labels": enforced } }),
+        )
+        .has_at(
+            "/apis/velero.io/v1/namespaces/velero/backuprepositories/repository-shop",
+            repository,
+        );
+    let seen = Person::at(&api).types("doctor").await;
+    for expected in [
+        "✗ volumes                velero refuses the pods that move volume data (snapshotMoveData): Pod Security keeps it to restricted\n",
+        "kubectl label --overwrite namespace velero pod-security.kubernetes.io/enforce=baseline\n",
+        "! volumes                the repository with the volume data of namespace shop in location default was not maintained for 6d, so the space of deleted backups is not freed; the last one has failed: its pod found no node\n",
+    ] {
+        assert!(seen.contains(expected), "{expected}{seen}");
+    }
 }

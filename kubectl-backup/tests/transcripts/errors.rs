@@ -251,3 +251,46 @@ async fn words_of_velero_and_kubectl_are_answered_with_ours() {
         "create x --ttl=30d --dry-run=client -o yaml"
     );
 }
+
+#[tokio::test]
+async fn a_name_of_another_kind_is_answered_with_the_command_that_works() {
+    let schedule = json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": { "name": "nightly", "namespace": "velero" },
+        "spec": { "schedule": "@daily", "template": {} } });
+    let restore = completed_restore("r", "b");
+    let api = FakeApi::with([completed_backup("b"), restore, schedule]).await;
+    let person = Person::at(&api);
+    for (line, command) in [
+        ("describe r", "restore describe r"),
+        ("describe r --watch", "restore describe r"),
+        ("logs r", "restore logs r"),
+        ("logs r --follow", "restore logs r"),
+        ("logs nightly", "schedules describe nightly"),
+        ("delete r --yes", "restore delete r"),
+        ("delete nightly --yes", "schedules delete nightly"),
+        ("ls r", "restore describe r --details"),
+        ("ls nightly", "schedules describe nightly"),
+        ("cancel r", "restore cancel r"),
+        ("wait r", "restore wait r"),
+        ("download r", "restore describe r"),
+        ("restore describe b", "describe b"),
+        ("restore logs b", "logs b"),
+        ("restore logs nightly", "schedules describe nightly"),
+        ("restore delete b --yes", "delete b"),
+        ("schedules describe b", "describe b"),
+        ("schedules delete r --yes", "restore delete r"),
+        ("schedules pause b", "describe b"),
+        ("schedules trigger b", "describe b"),
+    ] {
+        let seen = person.types(line).await;
+        let hint = format!("of this name: kubectl backup {command}\n");
+        assert_says!(seen, hint.as_str(), "--- exit 1\n");
+    }
+    assert_eq!(
+        [
+            api.all("backups").len(),
+            api.all("restores").len(),
+            api.all("schedules").len()
+        ],
+        [1, 1, 1]
+    );
+}

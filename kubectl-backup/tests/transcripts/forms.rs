@@ -41,10 +41,7 @@ async fn documents_are_printed_for_programs() {
     assert_eq!(list["locations"][0]["name"], "default");
     assert_eq!(person.reads("locks -o json").await["kind"], "LockList");
     let rows = person.types("locations sync --no-headers").await;
-    assert!(
-        rows.contains("--no-headers\ndefault   Available   60s ago\n"),
-        "{rows}"
-    );
+    assert_says!(rows, "--no-headers\ndefault   Available   60s ago\n");
 }
 
 #[tokio::test]
@@ -143,10 +140,10 @@ async fn watching_what_cannot_be_listed_ends_with_the_reason() {
         Fault::forbidden("backups.velero.io is forbidden: User \"jane\" cannot list resource");
     api.on_get("/backups", forbidden);
     let seen = Person::at(&api).types("get -w").await;
-    assert!(
-        seen.contains("cannot watch backups: backups.velero.io is forbidden")
-            && seen.ends_with("--- exit 1\n"),
-        "{seen}"
+    assert_says!(
+        seen,
+        "cannot watch backups: backups.velero.io is forbidden",
+        "--- exit 1\n"
     );
 }
 

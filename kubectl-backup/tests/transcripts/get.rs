@@ -43,18 +43,14 @@ async fn a_server_that_is_named_needs_no_kubeconfig() {
     let api = cluster().await;
     let person = Person::without_cluster();
     let line = format!("get running -o name --server={}", api.url);
-    assert!(
-        person
-            .types(&line)
-            .await
-            .contains("\nbackup.velero.io/running\n--- exit 0")
+    assert_says!(
+        person.types(&line).await,
+        "\nbackup.velero.io/running\n--- exit 0"
     );
     person.writes("empty", "");
-    assert!(
-        person
-            .types(&format!("{line} --kubeconfig=~/empty"))
-            .await
-            .ends_with("--- exit 0\n")
+    assert_says!(
+        person.types(&format!("{line} --kubeconfig=~/empty")).await,
+        "--- exit 0\n"
     );
 }
 
@@ -102,10 +98,7 @@ async fn a_list_that_expires_between_two_pages_is_read_anew_once() {
         [Fault::None, expired.clone(), Fault::None, expired],
     );
     let seen = Person::at(&api).types("get --no-headers").await;
-    assert!(
-        seen.contains("too old") && seen.ends_with("--- exit 1\n"),
-        "{seen}"
-    );
+    assert_says!(seen, "too old", "--- exit 1\n");
 }
 
 #[tokio::test]
@@ -186,7 +179,7 @@ async fn a_person_sees_colours_unless_they_do_not_want_them() {
     let api = cluster().await;
     let plain = Person::at(&api).types("get").await;
     let coloured = Person::at(&api).at_terminal("").types("get").await;
-    assert!(coloured.contains("␛[31mPartiallyFailed␛[0m"), "{coloured}");
+    assert_says!(coloured, "␛[31mPartiallyFailed␛[0m");
     for (person, line) in [
         (
             Person::at(&api).at_terminal("").with_var("NO_COLOR", "1"),
@@ -204,12 +197,7 @@ async fn a_person_sees_colours_unless_they_do_not_want_them() {
             plain.lines().skip(1).collect::<Vec<_>>()
         );
     }
-    assert!(
-        Person::at(&api)
-            .types("get --color=always")
-            .await
-            .contains("␛[31m")
-    );
+    assert_says!(Person::at(&api).types("get --color=always").await, "␛[31m");
 }
 
 #[tokio::test]
@@ -217,10 +205,7 @@ async fn watched_objects_come_one_after_the_other() {
     let api = FakeApi::with([new_backup("a"), new_backup("b")]).await;
     let person = Person::at(&api);
     let seen = person.watches("get -w -o name", "backup.velero.io/b").await;
-    assert!(
-        seen.contains("\nbackup.velero.io/a\nbackup.velero.io/b\n"),
-        "{seen}"
-    );
+    assert_says!(seen, "\nbackup.velero.io/a\nbackup.velero.io/b\n");
     let seen = person.watches("get -w -o json", "\"b\"").await;
     assert!(!seen.contains("\"items\""), "{seen}");
 }

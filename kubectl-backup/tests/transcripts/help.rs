@@ -14,7 +14,7 @@ async fn options_lists_the_flags_of_every_command() {
     transcript!("options" => Person::without_cluster(), "options");
 }
 
-/// All commands with their prefix. The commands of `restores` are those of `restore`.
+/// All commands with their prefix. `restores` has the same commands as `restore`.
 fn commands(of: &clap::Command, path: &str) -> Vec<String> {
     let below = of.get_subcommands().filter(|_| path != " restores");
     let below =
@@ -50,7 +50,7 @@ async fn mistakes_in_the_arguments_are_told_with_exit_code_2() {
         "restore --from-backup=a --namespace-mappings=shop",
         "restore a --plan --dry-run=client",
         "restore a --plan --wait",
-        "restore a --plan -o yaml",
+        "restore a --plan -o name",
         "restore --from-backup=a --existing-resource-policy=replace",
         "cancel",
         "delete",

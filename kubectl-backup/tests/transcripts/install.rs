@@ -4,20 +4,31 @@ pub const REFUSED: &str = "admission webhook \"claims.backup-webhook.velero.io\"
 const OURS: &str = "app.kubernetes.io/part-of";
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-fn version(minor: &str) -> Fault {
-    Fault::Answer(
-        200,
-        json!({
-            "major": "1", "minor": minor, "gitVersion": format!("v1.{minor}.4"), "gitCommit": "", "gitTreeState": "",
-            "buildDate": "", "goVersion": "", "compiler": "", "platform": "",
-        }),
-    )
+fn has_version(api: &FakeApi, minor: &str, git_version: &str) {
+    let version = json!({
+        "major": "1", "minor": minor, "gitVersion": git_version, "gitCommit": "", "gitTreeState": "",
+        "buildDate": "", "goVersion": "", "compiler": "", "platform": "",
+    });
+    api.has_at("/version", version);
 }
 
-/// An empty cluster of this version.
+fn has_node(api: &FakeApi, name: &str, labels: &Value) {
+    let mut node =
+        json!({ "metadata": { "name": name, "labels": { "kubernetes.io/os": "linux" } } });
+    json_patch::merge(&mut node["metadata"]["labels"], labels);
+    api.has_at(&format!("/api/v1/nodes/{name}"), node);
+}
+
+/// An empty cluster of this version, with two nodes.
 pub async fn empty(minor: &str) -> FakeApi {
     let api = FakeApi::start().await;
-    api.on_get("/version", version(minor));
+    has_version(&api, minor, &format!("v1.{minor}.4"));
+    has_node(
+        &api,
+        "a",
+        &json!({ "node-role.kubernetes.io/control-plane": "" }),
+    );
+    has_node(&api, "b", &json!({}));
     api
 }
 
@@ -122,15 +133,11 @@ async fn a_namespace_that_refuses_the_pods_of_the_mover_is_told_and_taken() {
     let person = Person::at(&api);
     let seen = person.types("install").await;
     let refused = "! namespace              velero admits our programs, and not the pods that move volume data";
-    assert!(
-        seen.contains(refused) && seen.contains("pod-security.kubernetes.io/enforce=baseline"),
-        "{seen}"
-    );
-    api.on_get("/version", version("34"));
+    assert_says!(seen, refused, "pod-security.kubernetes.io/enforce=baseline");
     let seen = person.types("install --data-mover=false").await;
     let admitted =
         "✓ namespace              velero is there, and admits our pods (Pod Security restricted)";
-    assert!(seen.contains(admitted), "{seen}");
+    assert_says!(seen, admitted);
 }
 
 #[tokio::test]
@@ -138,7 +145,6 @@ async fn a_guard_needs_a_velero_server_and_leaves_its_definitions() {
     let api = empty("34").await;
     let person = Person::at(&api);
     let mut all = person.types("install --mode=guard").await;
-    api.on_get("/version", version("34"));
     for name in ["backups", "restores"] {
         let foreign = json!({ "metadata": { "name": format!("{name}.velero.io") } });
         api.has_at(&format!("{CRDS}/{name}.velero.io"), foreign);
@@ -209,10 +215,7 @@ async fn an_upgrade_keeps_what_was_chosen_and_removes_what_is_gone() {
         "registry.example.com/backup/backup-controller:v0.1.0"
     );
     let args = container["args"].to_string();
-    assert!(
-        args.contains("--guard=percona-ps") && args.contains("--features=EnableCSI"),
-        "{args}"
-    );
+    assert_says!(args, "--guard=percona-ps", "--features=EnableCSI");
     assert_eq!(
         container["env"][2]["value"],
         "registry.example.com/backup/backup-mover:v0.1.0"
@@ -246,19 +249,118 @@ async fn what_is_installed_is_known_before_it_is_changed() {
 }
 
 #[tokio::test]
-async fn a_dry_run_of_an_installation_asks_no_cluster() {
+async fn a_dry_run_of_the_client_asks_no_cluster() {
     let person = Person::without_cluster();
     transcript!(person, "install --dry-run=client --mode=guard");
     let yaml = person
         .types("install --dry-run=client -o yaml -n vault")
         .await;
-    assert!(
-        yaml.contains("\n---\n") && yaml.contains("namespace: vault\n"),
-        "{yaml}"
-    );
+    assert_says!(yaml, "\n---\n", "namespace: vault\n");
     let list = person.reads("install --dry-run=client -o json").await;
     assert_eq!(list["kind"], "List");
     assert!(list["items"].as_array().unwrap().len() > 40);
+    let apart = person.types("install --dry-run client -o name").await;
+    assert_says!(apart, "No cluster was asked.", "--- exit 0");
+    for line in ["install --dry-run -o yaml", "install --dry-run server"] {
+        let seen = person.types(line).await;
+        assert_says!(seen, "there is no kubeconfig", "--- exit 1");
+    }
+}
+
+/// A cluster of EKS with three nodes, all that snapshots need, Prometheus' operator and Argo CD.
+async fn eks() -> FakeApi {
+    let api = FakeApi::start().await;
+    has_version(&api, "33", "v1.33.4-eks-ba24e9c");
+    for name in ["a", "b", "c"] {
+        has_node(&api, name, &json!({}));
+    }
+    has_snapshots(&api, &[("fast", "disk.example.com")]);
+    has_storage_class(&api);
+    for name in [
+        "applications.argoproj.io",
+        "podmonitors.monitoring.coreos.com",
+        "prometheusrules.monitoring.coreos.com",
+    ] {
+        api.has_at(
+            &format!("{CRDS}/{name}"),
+            json!({ "metadata": { "name": name } }),
+        );
+    }
+    api.has_at(
+        "/apis/apps/v1/namespaces/kube-system/daemonsets/aws-node",
+        json!({ "metadata": { "name": "aws-node" } }),
+    );
+    api
+}
+
+fn has_storage_class(api: &FakeApi) {
+    api.has_at(
+        "/apis/storage.k8s.io/v1/storageclasses/fast",
+        json!({ "metadata": { "name": "fast" }, "provisioner": "disk.example.com" }),
+    );
+}
+
+#[tokio::test]
+async fn a_dry_run_says_what_it_chooses_and_why() {
+    let api = eks().await;
+    let person = Person::at(&api);
+    let seen = person.types("install --dry-run -o name").await;
+    let (names, reasons) = seen.split_once("--- stderr\n").unwrap();
+    assert_says!(names, "podmonitor.monitoring.coreos.com/backup-webhook\n");
+    assert_snapshot!(reasons);
+    // The manifests alone go to stdout.
+    let list = person.reads("install --dry-run=server -o json").await;
+    assert_says!(list, "--features=EnableCSI");
+    let writes =
+        |line: &String| !line.starts_with("GET") && !line.contains("selfsubjectaccessreviews");
+    assert!(!api.seen().iter().any(writes), "{:#?}", api.seen());
+}
+
+#[tokio::test]
+async fn a_dry_run_fails_where_the_installation_would() {
+    let api = empty("29").await;
+    let seen = Person::at(&api).types("install --dry-run -o name").await;
+    assert_says!(
+        seen,
+        "deployment.apps/backup-webhook\n",
+        "✗ API server             Kubernetes v1.29.4",
+        "--- exit 1",
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_not_guessed() {
+    let api = eks().await;
+    api.on_get("/api/v1/nodes", Fault::forbidden("nodes is forbidden"));
+    let seen = Person::at(&api).types("install --dry-run -o name").await;
+    assert_says!(
+        seen,
+        "? platform               not known: the nodes (cannot list nodes: nodes is forbidden); taken: EKS\n",
+        "? replicas               not known: the number of nodes (cannot list nodes: nodes is forbidden); taken: 2 of each program\n",
+        "✓ host network           off: pods have addresses of the VPC",
+        "--- exit 0",
+    );
+}
+
+#[tokio::test]
+async fn one_node_gets_one_replica_of_each_program() {
+    let api = FakeApi::start().await;
+    has_version(&api, "33", "v1.33.1+k3s1");
+    has_node(
+        &api,
+        "a",
+        &json!({ "node-role.kubernetes.io/control-plane": "true" }),
+    );
+    let seen = Person::at(&api).types("install --wait=false").await;
+    assert_says!(
+        seen,
+        "✓ platform               k3s (Kubernetes v1.33.1+k3s1), pods can run on 1 node\n",
+        "✓ replicas               1 of each program, for 1 node; with more: kubectl backup upgrade --replicas=2\n",
+    );
+    for program in ["backup-webhook", "backup-controller"] {
+        let applied = api.stored("deployments", program).unwrap();
+        assert_eq!(applied["spec"]["replicas"], 1, "{program}");
+    }
 }
 
 #[tokio::test]
@@ -284,10 +386,7 @@ async fn an_installation_in_another_namespace_is_left_alone() {
         rights,
     );
     let seen = Person::at(&halfway).types("uninstall --yes").await;
-    assert!(
-        seen.contains("is in namespace vault, not in velero"),
-        "{seen}"
-    );
+    assert_says!(seen, "is in namespace vault, not in velero");
     let writes = |api: &FakeApi| api.seen().iter().any(|line| !line.starts_with("GET"));
     assert!(!writes(&api) && !writes(&halfway));
 }
@@ -361,12 +460,9 @@ async fn snapshots_are_turned_on_where_they_can_be_taken_and_what_nothing_saves_
             &of_driver("other.example.com"),
         );
     }
+    has_storage_class(&api);
     transcript!(Person::at(&api), "install --wait=false");
-    assert!(
-        controller_args(&api).contains("--features=EnableCSI"),
-        "{}",
-        controller_args(&api)
-    );
+    assert_says!(controller_args(&api), "--features=EnableCSI");
 }
 
 #[tokio::test]

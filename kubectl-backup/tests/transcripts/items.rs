@@ -81,13 +81,13 @@ async fn an_item_is_printed_and_secrets_stay_secret() {
         "cat nightly web"
     );
     let short = person.types("cat nightly shop/cm/web").await;
-    assert!(short.contains("colour: blue"), "{short}");
+    assert_says!(short, "colour: blue");
     let hidden = person.types("cat nightly shop/secrets/password").await;
     assert!(!hidden.contains("c2VjcmV0"), "{hidden}");
     let shown = person
         .types("cat nightly shop/secrets/password --show-secrets")
         .await;
-    assert!(shown.contains("password: c2VjcmV0"), "{shown}");
+    assert_says!(shown, "password: c2VjcmV0");
 }
 
 #[tokio::test]
@@ -119,11 +119,7 @@ async fn after_the_first_look_no_more_is_read_than_the_item_that_is_asked_for() 
     );
     let web = person.types("cat nightly shop/configmaps/web").await;
     assert!(web.contains("colour: blue") && reads() == 2, "{web}");
-    assert!(
-        api.headers().contains("\"range\": \"bytes=0-"),
-        "{}",
-        api.headers()
-    );
+    assert_says!(api.headers(), "\"range\": \"bytes=0-");
 
     // If the file was replaced, the output is from the new one.
     let green = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "web", "namespace": "shop" },
@@ -137,7 +133,7 @@ async fn after_the_first_look_no_more_is_read_than_the_item_that_is_asked_for() 
     );
 
     std::fs::write(index(), "what is this?").unwrap();
-    assert!(person.types("ls nightly").await.contains("shop"));
+    assert_says!(person.types("ls nightly").await, "shop");
     assert!(
         std::fs::read_to_string(index())
             .unwrap()

@@ -91,11 +91,9 @@ async fn whether_a_new_location_can_be_used_is_waited_for() {
         api.validates(status);
         let seen = person.types(create).await;
         assert!(seen.ends_with(&format!("--- exit {code}\n")), "{seen}");
-        assert!(
-            person
-                .types("locations delete new --yes")
-                .await
-                .ends_with("--- exit 0\n")
+        assert_says!(
+            person.types("locations delete new --yes").await,
+            "--- exit 0\n"
         );
     }
     api.validates(Value::Null);
@@ -223,4 +221,94 @@ async fn a_folder_inside_that_of_another_location_is_not_taken() {
         "locations create second --provider=aws --bucket=b --prefix=p"
     );
     assert_eq!(names(&api), ["default"]);
+}
+
+fn stopped(refused: u64, request: Option<&str>) -> Value {
+    let record = json!({"at": "2026-11-03T05:00:00Z", "refused": refused, "request": request,
+        "reason": "40 backups would be removed"});
+    let annotations = json!({"backup-controller/retention": record.to_string()});
+    with(
+        location("Available", ""),
+        &json!({"metadata": {"uid": "l", "annotations": annotations}}),
+    )
+}
+
+#[tokio::test]
+async fn retention_that_has_stopped_is_shown_and_goes_on_by_consent() {
+    let api = FakeApi::with([stopped(40, None)]).await;
+    let person = Person::at(&api);
+    let agree = "kubectl backup locations retention default --accept-removals=40";
+    for (line, parts) in [
+        (
+            "locations retention default",
+            ["stopped", "40 backups would be removed", agree],
+        ),
+        (
+            "locations describe default",
+            [
+                "retention has stopped",
+                "40 expired backups at once",
+                "kubectl backup locations retention default",
+            ],
+        ),
+        (
+            "doctor",
+            [
+                "default: retention has stopped",
+                "40 expired backups at once",
+                "kubectl backup locations retention default",
+            ],
+        ),
+        (
+            "status",
+            ["Location", "retention has stopped", "40 expired backups"],
+        ),
+    ] {
+        let seen = person.types(line).await;
+        for part in parts {
+            assert_says!(seen, part);
+        }
+    }
+    let seen = person
+        .types("locations retention default --accept-removals=39")
+        .await;
+    assert_says!(
+        seen,
+        "40 removals of location \"default\" were refused, not 39",
+        "--- exit 1\n"
+    );
+    assert!(
+        api.seen()
+            .iter()
+            .all(|request| !request.starts_with("PATCH"))
+    );
+
+    let get = "backupstoragelocations/default";
+    api.on_get(get, Fault::Becomes(stopped(40, None)));
+    api.on_get(get, Fault::Becomes(stopped(40, None)));
+    api.on_get(get, Fault::Becomes(stopped(0, Some(crate::person::NOW))));
+    let seen = person
+        .types("locations retention default --accept-removals=40")
+        .await;
+    assert_says!(seen, "nothing waits for consent", "--- exit 0\n");
+    let api = FakeApi::with([location("Available", "")]).await;
+    let person = Person::at(&api);
+    let seen = person.types("locations retention default").await;
+    assert_says!(seen, "nothing yet", "--- exit 0\n");
+    let seen = person
+        .types("locations retention default --accept-removals=1")
+        .await;
+    assert_says!(
+        seen,
+        "nothing was refused when location \"default\" was last looked at by retention"
+    );
+    let seen = person
+        .types("locations retention default --now --timeout=100ms")
+        .await;
+    assert_says!(seen, "--- exit 124\n");
+    let asked = api.stored("backupstoragelocations", "default").unwrap();
+    let request = asked["metadata"]["annotations"]["backup-controller/retention-request"]
+        .as_str()
+        .unwrap();
+    assert_eq!(request, format!(r#"{{"id":"{}"}}"#, crate::person::NOW));
 }

@@ -208,7 +208,7 @@ async fn a_lost_ledger_is_found_among_however_many_markers() {
         ));
     }
     let seen = Person::at(api.has(marker())).types("locks").await;
-    assert!(seen.contains("velero.io   Lost"), "{seen}");
+    assert_says!(seen, "velero.io   Lost");
 }
 
 #[tokio::test]
@@ -300,7 +300,7 @@ async fn the_word_of_who_has_given_up_can_be_released() {
     let seen = Person::at(&api)
         .types("locks release restore/third --reason=gave-up --yes")
         .await;
-    assert!(seen.contains("restore/velero/third released"), "{seen}");
+    assert_says!(seen, "restore/velero/third released");
     let seen = Person::at(&api).types("locks").await;
     assert!(!seen.contains("velero/third"), "{seen}");
 }
@@ -477,14 +477,8 @@ async fn following_locks_appends_a_line_for_each_change() {
     });
     assert_snapshot!(seen);
     let seen = person.watches("locks -w -o json", "urgent").await;
-    assert!(
-        seen.contains("\"kind\": \"LockChange\"") && seen.contains("\"gone\": false"),
-        "{seen}"
-    );
-    assert!(
-        seen.contains("\"status\": \"Open\"") && seen.contains("\"state\": \"Settling\""),
-        "{seen}"
-    );
+    assert_says!(seen, "\"kind\": \"LockChange\"", "\"gone\": false");
+    assert_says!(seen, "\"status\": \"Open\"", "\"state\": \"Settling\"");
     let names: Vec<&str> = seen
         .lines()
         .filter_map(|line| {

@@ -4,14 +4,19 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers of tests are tests, too
 
+#[macro_use]
+extern crate backup_testkit;
+
 mod cancel;
 mod complete;
+mod copy;
 mod create;
 mod debug;
 mod delete;
 mod describe;
 mod diff;
 mod doctor;
+mod drill;
 mod errors;
 mod fake_api;
 mod forms;
@@ -23,10 +28,13 @@ mod items;
 mod locations;
 mod locks;
 mod manifests;
+mod migrate;
 mod operations;
+mod owners;
 mod person;
 mod prelude;
 mod profiles;
+mod repositories;
 mod restore;
 mod samples;
 mod schedules;

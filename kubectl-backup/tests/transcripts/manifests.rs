@@ -69,7 +69,7 @@ async fn every_field_of_a_restore_has_its_flag() {
                 --restore-volumes=false --preserve-nodeports --existing-resource-policy=update --status-include-resources=deployments \
                 --item-operation-timeout=1h --resource-modifier-configmap=changes --resource-policies-configmap=policies \
                 --skip-default-resource-modifier --write-sparse-files --parallel-files-download=8 \
-                --existing-volume-data-policy=none --delete-extra-files=false --labels=a=b --annotations=c=d";
+                --existing-volume-data-policy=none --delete-extra-files=false --prune=false --labels=a=b --annotations=c=d";
     let seen = Person::at(&api).types(line).await;
     assert!(seen.ends_with("--- exit 0\n"), "{seen}");
     let stored = api.stored("restores", "again").unwrap();

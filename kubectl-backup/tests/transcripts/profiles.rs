@@ -118,11 +118,9 @@ async fn profiles_that_the_webhook_publishes_are_known() {
 async fn profiles_that_cannot_be_read_are_named() {
     let api = with_own_profile("name: acme\ncolour: blue\n").await;
     let seen = Person::at(&api).types("doctor").await;
-    assert!(
-        seen.contains(
-            "profiles               acme cannot be used, and what it is about is refused: acme.yaml"
-        ),
-        "{seen}"
+    assert_says!(
+        seen,
+        "profiles               acme cannot be used, and what it is about is refused: acme.yaml"
     );
     let mut all = Person::at(&api)
         .types_all(["profiles -o name", "profiles acme"])

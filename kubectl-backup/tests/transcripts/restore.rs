@@ -103,7 +103,7 @@ fn planned(lines: &[Value]) -> Vec<u8> {
 async fn what_a_restore_would_do_is_shown_item_by_item() {
     let plan = json!({ "plan": {
         "results": {
-            "warnings": { "namespaces": { "shop": ["ConfigMap \"colours\" exists and differs from the backup; it was left as it is"] } },
+            "warnings": { "namespaces": { "shop": ["ConfigMap \"colours\" exists and differs from the backup; it was left unchanged"] } },
             "errors": { "namespaces": { "shop": ["Pod \"web-1\" could not be created: pods \"web-1\" is forbidden: exceeded quota: small"] } },
         },
         "resourceList": {
@@ -155,5 +155,120 @@ async fn a_restore_that_would_not_start_has_no_plan() {
         "restore create refused --from-backup=nightly --dry-run=server",
         "restore create cut --from-backup=nightly --dry-run=server",
         "restore create missing --from-backup=nightly --dry-run=server"
+    );
+}
+
+/// A restore of namespace `shop` into `copy` that removes objects.
+const PRUNING: &str = "restore nightly --name=pruned --include-namespaces=shop,db --namespace-mappings=shop:copy --prune";
+
+#[tokio::test]
+async fn a_restore_that_removes_objects_is_confirmed_by_the_names_of_the_namespaces() {
+    let api = FakeApi::with([completed_backup("nightly")]).await;
+    for (person, line, exit, words) in [
+        (
+            Person::at(&api),
+            PRUNING.to_owned(),
+            2,
+            "refusing to remove objects from namespaces copy,db without --yes-prune",
+        ),
+        (
+            Person::at(&api),
+            format!("{PRUNING} --yes-prune=shop,db"),
+            2,
+            "--yes-prune does not name the namespaces that objects would be removed from: copy,db",
+        ),
+        (
+            Person::at(&api),
+            PRUNING.replace("--prune", "--yes-prune=copy,db"),
+            2,
+            "--yes-prune has nothing to confirm",
+        ),
+        (
+            Person::at(&api).at_terminal("y\n"),
+            PRUNING.to_owned(),
+            1,
+            "no restore was created",
+        ),
+        (
+            Person::at(&api).at_terminal("copy\n"),
+            PRUNING.to_owned(),
+            1,
+            "Type copy,db to confirm",
+        ),
+    ] {
+        let seen = person.types(&line).await;
+        assert!(
+            seen.contains(words) && seen.ends_with(&format!("--- exit {exit}\n")),
+            "{seen}"
+        );
+        assert_eq!(api.stored("restores", "pruned"), None, "{seen}");
+    }
+    let by_hand = PRUNING.replace("pruned", "by-hand");
+    let person = Person::at(&api).at_terminal("db, copy\n");
+    let seen = person.types(&by_hand).await;
+    assert!(seen.ends_with("--- exit 0\n"), "{seen}");
+    let in_a_pipeline = format!("{PRUNING} --yes-prune=copy,db");
+    let seen = Person::at(&api).types(&in_a_pipeline).await;
+    assert!(seen.ends_with("--- exit 0\n"), "{seen}");
+    for name in ["by-hand", "pruned"] {
+        let stored = api.stored("restores", name).unwrap();
+        assert_eq!(stored["spec"]["prune"], true, "{stored}");
+    }
+}
+
+#[tokio::test]
+async fn a_removal_that_is_not_valid_or_not_known_is_told_before_the_question() {
+    let api = FakeApi::with([completed_backup("nightly")]).await;
+    let person = Person::at(&api).at_terminal("shop\n");
+    let seen = person.types("restore nightly --name=r --prune").await;
+    assert!(
+        seen.contains("spec.prune: removes objects") && !seen.contains("to confirm"),
+        "{seen}"
+    );
+    // The answer of an API server with Velero's definition: the field is dropped.
+    let dropped = json!({"apiVersion": "velero.io/v1", "kind": "Restore", "metadata": {"name": "r", "namespace": "velero"},
+        "spec": {"backupName": "nightly", "includedNamespaces": ["shop"]}});
+    api.on_post("/restores", Fault::Answer(201, dropped));
+    let line = "restore nightly --name=r --include-namespaces=shop --prune";
+    let seen = person.types(line).await;
+    assert!(
+        seen.contains("does not know spec.prune, so nothing would be removed"),
+        "{seen}"
+    );
+    assert_eq!(api.stored("restores", "r"), None);
+}
+
+#[tokio::test]
+async fn what_would_be_removed_is_a_section_of_its_own_and_red_on_a_terminal() {
+    let plan = json!({ "plan": {
+        "results": {
+            "warnings": { "velero": ["not removed: PersistentVolumeClaim shop/cache: its data would be lost"] },
+            "errors": {},
+        },
+        "resourceList": {
+            "v1/ConfigMap": ["shop/colours(skipped)", "shop/extra(removed)"],
+            "v1/Secret": ["shop/old(removed)"],
+        },
+        "notes": [],
+    } });
+    let api = FakeApi::with([completed_backup("nightly")]).await;
+    api.has_bytes("RestoreResourceList", "pruned", planned(&[plan]));
+    let line =
+        "restore create pruned --from-backup=nightly --include-namespaces=shop --prune --plan";
+    let seen = Person::at(&api).types(line).await;
+    for words in [
+        "Items       1: 1 ConfigMap (1 skipped, 2 removed)\n",
+        "REMOVED\n  ConfigMap shop/extra\n  Secret shop/old\n",
+        "not removed: PersistentVolumeClaim shop/cache",
+    ] {
+        assert!(seen.contains(words), "{words:?} is not in {seen}");
+    }
+    let seen = Person::at(&api).at_terminal("").types(line).await;
+    assert!(seen.contains("␛[31mConfigMap shop/extra␛[0m"), "{seen}");
+    let document = Person::at(&api).reads(&format!("{line} -o json")).await;
+    assert_eq!(document["kind"], "RestorePlan");
+    assert_eq!(
+        document["resourceList"]["v1/Secret"],
+        json!(["shop/old(removed)"])
     );
 }

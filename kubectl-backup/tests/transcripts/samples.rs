@@ -8,7 +8,7 @@ use backup_testkit::ledger_path;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-/// Merges two JSON objects; values of the second override those of the first.
+/// Merges two JSON objects; values of the second override values of the first.
 pub fn with(mut base: Value, over: &Value) -> Value {
     json_patch::merge(&mut base, over);
     base

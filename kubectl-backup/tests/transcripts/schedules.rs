@@ -24,6 +24,8 @@ async fn cluster() -> FakeApi {
         "status": {"lastSkipped": "2026-11-02T03:00:00Z"},
     });
     let broken = json!({"status": {"phase": "FailedValidation", "validationErrors": ["spec.schedule: \"every night\" is no cron expression: expected 5 fields"]}});
+    let shop = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
+    api.has_at("/api/v1/namespaces/shop", shop);
     api.has(with(schedule("nightly", "0 3 * * *"), &skipped))
         .has(with(schedule("paused", "@hourly"), &json!({"spec": {"paused": true}})))
         .has(with(schedule("broken", "every night"), &broken))
@@ -94,9 +96,10 @@ async fn a_schedule_is_created_with_every_field_of_its_template() {
                 --ordered-resources=pods=shop/a,shop/b;persistentvolumes=pv1 --resource-policies-configmap=volumes --backup-type=Full \
                 --volume-group-snapshot-label-key=group --labels=team=shop --annotations=note=x --paused --skip-immediately --use-owner-references-in-backup=false";
     let seen = person.types(line).await;
-    assert!(
-        seen.contains("\nschedule.velero.io/nightly created\n") && seen.ends_with("--- exit 0\n"),
-        "{seen}"
+    assert_says!(
+        seen,
+        "\nschedule.velero.io/nightly created\n",
+        "--- exit 0\n"
     );
     let stored = api.stored("schedules", "nightly").unwrap();
     let shown = json!({"labels": stored["metadata"]["labels"], "annotations": stored["metadata"]["annotations"], "spec": stored["spec"]});
@@ -141,11 +144,9 @@ async fn schedules_are_paused_triggered_and_deleted() {
     let forbidden =
         "schedules.velero.io \"nightly\" is forbidden: User \"jane\" cannot patch resource";
     api.next(Method::PATCH, "/nightly", Fault::forbidden(forbidden));
-    assert!(
-        person
-            .types("schedules pause nightly")
-            .await
-            .ends_with("--- exit 1\n")
+    assert_says!(
+        person.types("schedules pause nightly").await,
+        "--- exit 1\n"
     );
 }
 
@@ -157,10 +158,7 @@ async fn a_schedule_is_changed_by_what_the_flags_name() {
     api.has(with(api.stored("schedules", "nightly").unwrap(), &selected));
     let cron = "schedules set nightly --schedule=30\u{a0}1\u{a0}*\u{a0}*\u{a0}* --ttl=14d --include-namespaces=shop,db";
     let seen = person.types(cron).await;
-    assert!(
-        seen.contains("schedule.velero.io/nightly changed") && seen.ends_with("--- exit 0\n"),
-        "{seen}"
-    );
+    assert_says!(seen, "schedule.velero.io/nightly changed", "--- exit 0\n");
     let spec = api.stored("schedules", "nightly").unwrap()["spec"].clone();
     assert_eq!(
         (
@@ -207,10 +205,7 @@ async fn a_schedule_created_again_is_not_deleted() {
     let seen = Person::at(&api)
         .types("schedules delete either --yes")
         .await;
-    assert!(
-        seen.contains("Precondition failed") && seen.ends_with("--- exit 1\n"),
-        "{seen}"
-    );
+    assert_says!(seen, "Precondition failed", "--- exit 1\n");
     assert_eq!(
         api.stored("schedules", "either").unwrap()["metadata"]["uid"],
         "another"
@@ -228,7 +223,7 @@ async fn the_newest_backup_is_found_behind_many() {
         ));
     }
     let seen = Person::at(&api).types("schedules describe nightly").await;
-    assert!(seen.contains("nightly-20261103030000"), "{seen}");
+    assert_says!(seen, "nightly-20261103030000");
 }
 
 #[tokio::test]
@@ -247,15 +242,173 @@ async fn a_schedule_without_backups_that_last_is_named_when_it_is_created() {
         let seen = Person::at(&api)
             .types(&format!("schedules create s --schedule=@daily {flags}"))
             .await;
-        assert!(
-            seen.contains(&format!("warning: schedule s {warning}")),
-            "{seen}"
-        );
-        assert!(
-            Person::at(&api)
-                .types("schedules delete s --yes")
-                .await
-                .ends_with("--- exit 0\n")
+        assert_says!(seen, &format!("warning: schedule s {warning}"));
+        assert_says!(
+            Person::at(&api).types("schedules delete s --yes").await,
+            "--- exit 0\n"
         );
     }
+}
+
+#[tokio::test]
+async fn a_schedule_of_a_namespace_that_does_not_exist_says_so() {
+    let api = cluster().await;
+    let of = |included: &[&str]| json!({"spec": {"template": {"includedNamespaces": included}}});
+    let person = Person::at(&api);
+    api.has(with(schedule("nightly", "@daily"), &of(&["shop", "shp"])));
+    let seen = person.types("schedules describe nightly").await;
+    assert_says!(
+        seen,
+        "! nightly   Enabled",
+        "  It includes namespace shp, which does not exist: nothing of it is saved.\n"
+    );
+    let document = person.reads("schedules describe nightly -o json").await;
+    assert_eq!(document["tone"], "warn");
+    // Globs may match a namespace later; and not every user may read namespaces.
+    api.has(with(schedule("nightly", "@daily"), &of(&["shop", "shp-*"])));
+    let seen = person.types("schedules describe nightly").await;
+    assert_says!(seen, "✓ nightly   Enabled");
+    api.has(with(schedule("nightly", "@daily"), &of(&["shp"])));
+    let forbidden = "namespaces \"shp\" is forbidden: User \"jane\" cannot get resource";
+    api.on_get("/namespaces/shp", Fault::forbidden(forbidden));
+    let seen = person.types("schedules describe nightly").await;
+    assert_says!(seen, "✓ nightly   Enabled");
+}
+
+#[tokio::test]
+async fn a_ttl_of_zero_is_the_default_of_the_server() {
+    let api = cluster().await;
+    let person = Person::at(&api);
+    let note = "note: with --ttl=0 a backup is kept for the server's default time";
+    for line in [
+        "create now --ttl=0",
+        "schedules create zero --schedule=@daily --ttl=0s",
+        "schedules set nightly --ttl=0",
+    ] {
+        assert_says!(person.types(line).await, note, "--- exit 0\n");
+    }
+    assert!(
+        !person
+            .types("create later --ttl=1h")
+            .await
+            .contains("note:")
+    );
+    assert_eq!(
+        api.stored("backups", "now").unwrap()["spec"]["ttl"],
+        "0s",
+        "as velero's command sends it"
+    );
+    let seen = person.types("schedules describe zero").await;
+    assert_says!(seen, "Kept for     as the server is set\n");
+    let seen = person.types("schedules get nightly -o wide").await;
+    assert!(!seen.contains("0s"), "{seen}");
+}
+
+#[tokio::test]
+async fn what_rules_keep_is_shown_before_it_goes() {
+    let api = cluster().await;
+    for (name, day) in [("old", "28"), ("older", "27")] {
+        let over = json!({"metadata": {"creationTimestamp": format!("2026-10-{day}T03:00:00Z")},
+            "status": {"startTimestamp": format!("2026-10-{day}T03:00:00Z"), "expiration": "2026-11-01T03:00:00Z"}});
+        api.has(with(completed_backup(name), &over));
+    }
+    let person = Person::at(&api);
+    let seen = person.types("schedules keep nightly --dry-run").await;
+    assert_says!(
+        seen,
+        "KEPT BY",
+        "Rules of nightly: nothing (UTC). 2 backups would be removed now.",
+        "ttl, last good",
+        "--- exit 0\n"
+    );
+    let line = "schedules keep nightly --keep-daily=2 --dry-run -o json";
+    let plan = person.reads(line).await;
+    assert_eq!(plan["kind"], "KeepPlan");
+    let kept: Vec<String> = plan["backups"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| {
+            format!(
+                "{} {}",
+                one["name"].as_str().unwrap(),
+                one["keptBy"].as_array().unwrap().len()
+            )
+        })
+        .collect();
+    assert_eq!(
+        kept,
+        [
+            "nightly-20261103030000 1",
+            "nightly-20261102030000 3",
+            "old 1",
+            "older 0"
+        ]
+    );
+    assert!(
+        api.stored("schedules", "nightly").unwrap()["spec"]
+            .get("keep")
+            .is_none()
+    );
+    assert!(api.seen().iter().all(|request| request.starts_with("GET")));
+
+    let seen = person
+        .types("schedules keep nightly --keep-daily=7 --keep-monthly=12")
+        .await;
+    assert_says!(seen, "schedule.velero.io/nightly changed", "--- exit 0\n");
+    let keep = || api.stored("schedules", "nightly").unwrap()["spec"]["keep"].clone();
+    assert_eq!(keep(), json!({"daily": 7, "monthly": 12}));
+    let seen = person.types("schedules describe nightly").await;
+    assert_says!(seen, "daily 7, monthly 12");
+    person
+        .types("schedules set nightly --keep-daily=0 --keep-last=3")
+        .await;
+    assert_eq!(keep(), json!({"monthly": 12, "last": 3}));
+    person
+        .types("schedules set nightly --keep-monthly=0 --keep-last=0")
+        .await;
+    assert_eq!(keep(), Value::Null);
+    for (line, exit) in [
+        ("schedules keep nightly -o json", "--- exit 2\n"),
+        ("schedules keep nightly", "--- exit 2\n"),
+        ("schedules keep nightly --keep-last=-1", "--- exit 2\n"),
+        ("schedules keep nightly --keep-last=10001", "--- exit 2\n"),
+        ("schedules keep gone --dry-run", "--- exit 1\n"),
+    ] {
+        assert_says!(person.types(line).await, exit);
+    }
+}
+
+#[tokio::test]
+async fn a_backup_made_by_hand_is_what_the_schedule_would_make() {
+    let api = cluster().await;
+    let more = json!({
+        "metadata": {"labels": {"team": "a", "argocd.argoproj.io/instance": "x"},
+            "annotations": {"backup-lock/on-conflict": "queue", "backup-controller/skipped": "x"}},
+        "spec": {"keep": {"weekly": 4}, "copies": [{"location": "offsite", "ttl": "48h0m0s"}], "useOwnerReferencesInBackup": true},
+    });
+    api.has(with(api.stored("schedules", "nightly").unwrap(), &more));
+    let person = Person::at(&api);
+    let seen = person.types("schedules trigger nightly").await;
+    assert_says!(seen, "--- exit 0\n");
+    let made = api
+        .stored("backups", "nightly-20261103051412-000000")
+        .unwrap();
+    let rules = r#"{"rules":{"weekly":4},"zone":"UTC"}"#;
+    assert_eq!(
+        made["metadata"]["annotations"],
+        json!({"backup-controller/keep": rules, "backup-lock/on-conflict": "queue"})
+    );
+    assert_eq!(
+        made["metadata"]["labels"],
+        json!({"team": "a", "velero.io/schedule-name": "nightly"})
+    );
+    assert_eq!(
+        made["metadata"]["ownerReferences"][0]["uid"],
+        "uid-of-nightly"
+    );
+    assert_eq!(
+        made["spec"]["copies"],
+        json!([{"location": "offsite", "ttl": "48h0m0s"}])
+    );
 }

@@ -68,9 +68,29 @@ async fn what_is_not_protected_comes_first_with_the_reason() {
         "status --rpo=720h -o wide"
     );
     let document = person.types("status -o json").await;
-    assert!(
-        document.contains("\"kind\": \"ClusterStatus\"") && document.ends_with("--- exit 1\n"),
-        "{document}"
+    assert_says!(document, "\"kind\": \"ClusterStatus\"", "--- exit 1\n");
+}
+
+#[tokio::test]
+async fn last_good_backups_that_were_verified_are_counted() {
+    let api = FakeApi::start().await;
+    namespace(&api, "shop");
+    let record = r#"{"at":"2026-11-03T02:14:12Z","findings":0}"#;
+    let verified = json!({"metadata": {"annotations": {"backup-controller/verified": record}}});
+    let name = "nightly-20261103030000";
+    api.has(schedule("nightly", &["shop"]))
+        .has(with(of(name, &["shop"]), &verified))
+        .has(location("default", &json!({"phase": "Available"})))
+        .has_file(
+            "BackupResourceList",
+            name,
+            &json!({ "v1/Namespace": ["shop"] }),
+        );
+    let screen = Person::at(&api).types("status").await;
+    assert_says!(
+        screen,
+        "Verified",
+        "1 of 1 last good backup found whole, last 3h ago"
     );
 }
 
@@ -242,4 +262,30 @@ async fn without_the_right_to_list_namespaces_none_counts_as_protected() {
         "{seen}"
     );
     assert!(seen.ends_with("--- exit 1\n"), "{seen}");
+}
+
+#[tokio::test]
+async fn a_schedule_that_includes_a_namespace_which_does_not_exist_is_named() {
+    let api = FakeApi::start().await;
+    namespace(&api, "shop");
+    api.has(schedule("nightly", &["shop", "shp", "team-*"]))
+        .has(of("nightly-20261103030000", &["shop"]))
+        .has(location("default", &json!({"phase": "Available"})));
+    api.has_file(
+        "BackupResourceList",
+        "nightly-20261103030000",
+        &json!({ "v1/Namespace": ["shop"] }),
+    );
+    let person = Person::at(&api);
+    assert_says!(
+        person.types("status").await,
+        "! velero   1 namespace, all protected\n",
+        "  Schedule   nightly includes namespace shp, which does not exist: nothing of it is saved\n",
+        "NEXT\n  kubectl backup schedules describe nightly\n--- exit 0\n"
+    );
+    let document = person.reads("status -o json").await;
+    assert_eq!(
+        document["absentNamespaces"],
+        json!([{"schedule": "nightly", "namespaces": ["shp"]}])
+    );
 }

@@ -98,6 +98,30 @@ async fn nothing_is_removed_while_work_runs_or_without_a_yes() {
     assert_eq!(deleted(&api), [""; 0]);
 }
 
+/// Its Restore has ended, and its volume is not given back to its claim yet.
+#[tokio::test]
+async fn nothing_is_removed_before_a_transfer_of_volume_data_is_cleaned_up() {
+    let api = installed(&[]).await;
+    api.has_at(
+        "/apis/velero.io/v2alpha1/namespaces/velero/datadownloads/download-data-1",
+        json!({
+            "apiVersion": "velero.io/v2alpha1", "kind": "DataDownload",
+            "metadata": { "name": "download-data-1", "namespace": "velero",
+                "finalizers": ["velero.io/data-upload-download-finalizer"] },
+            "spec": {
+                "targetVolume": { "pvc": "data", "pv": "pv-1", "namespace": "shop" },
+                "backupStorageLocation": "default", "snapshotID": "4f1c0a7d", "sourceNamespace": "shop",
+                "operationTimeout": "10m0s", "restoreType": "full",
+            },
+            "status": { "phase": "Failed" },
+        }),
+    );
+    let seen = Person::at(&api).types("uninstall --yes").await;
+    let refusal = "1 data transfer runs in namespace velero";
+    assert!(seen.contains(refusal) && seen.contains("--force"), "{seen}");
+    assert_eq!(deleted(&api), [""; 0]);
+}
+
 #[tokio::test]
 async fn what_would_be_removed_is_listed() {
     let api = installed(&[]).await;
@@ -132,7 +156,7 @@ async fn a_password_that_would_be_lost_is_named_before_the_question() {
         .types("uninstall --with-namespace")
         .await;
     let said = "The namespace holds the password of the volume data in buckets";
-    assert!(seen.contains(said), "{seen}");
+    assert_says!(seen, said);
     let seen = Person::at(&api).at_terminal("n\n").types("uninstall").await;
     assert!(!seen.contains(said), "{seen}");
     assert_eq!(deleted(&api), [""; 0]);

@@ -111,9 +111,38 @@ async fn a_backup_says_when_it_was_verified_last_and_what_came_of_it() {
         all,
         [
             "Restorable  yes, never verified",
-            "Restorable  yes, verified just now",
-            "Restorable  unknown, 2 faults in its files, verified just now",
+            "Restorable  yes, last verified just now: whole",
+            "Restorable  unknown, 2 faults in its files, last verified just now: not whole (BackupResourceList: the status of the backup says 2 items, the file has 1)",
         ]
+    );
+}
+
+#[tokio::test]
+async fn what_digests_have_shown_is_not_hidden_by_files_that_agree() {
+    let api = stored(json!({})).await;
+    let record = |findings: usize| {
+        let first =
+            "nightly-logs.gz: it can be read, but its bytes are not those that were written";
+        json!({ "at": "2026-11-03T04:14:12Z", "findings": findings, "first": first, "compared": true })
+    };
+    let kept = async |record: &Value| {
+        let verified = json!({ "backup-controller/verified": record.to_string() });
+        let counted = json!({ "status": { "progress": { "totalItems": 2, "itemsBackedUp": 2 }, "warnings": 1,
+            "backupItemOperationsAttempted": 1, "backupItemOperationsCompleted": 1 },
+            "metadata": { "annotations": verified } });
+        api.has(with(completed_backup("nightly"), &counted));
+        let seen = verify(&api).await;
+        let document = Person::at(&api).reads("describe nightly -o json").await;
+        (seen, document["restorable"]["verified"].clone())
+    };
+    let (seen, verified) = kept(&record(1)).await;
+    assert_says!(seen, "which this command cannot", "nightly-logs.gz");
+    assert_eq!(verified, record(1));
+    let (seen, verified) = kept(&record(0)).await;
+    assert!(!seen.contains("which this command cannot"), "{seen}");
+    assert_eq!(
+        verified,
+        json!({ "at": "2026-11-03T05:14:12Z", "findings": 0 })
     );
 }
 
@@ -131,10 +160,7 @@ async fn who_may_not_change_backups_verifies_them_all_the_same() {
         Fault::refused(500, "InternalError", "etcdserver: no space"),
     );
     let seen = verify(&api).await;
-    assert!(
-        seen.contains("could not be written to backup nightly"),
-        "{seen}"
-    );
+    assert_says!(seen, "could not be written to backup nightly");
     assert!(seen.ends_with("--- exit 0\n"), "{seen}");
 }
 

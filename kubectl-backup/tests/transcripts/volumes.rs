@@ -146,10 +146,10 @@ async fn volumes_are_listed_without_the_right_to_read_their_transfers() {
         ),
     );
     let seen = Person::at(&api).types("volumes nightly").await;
-    assert!(
-        seen.contains("restic/db")
-            && seen.contains("not all of its data was moved into the bucket"),
-        "{seen}"
+    assert_says!(
+        seen,
+        "restic/db",
+        "not all of its data was moved into the bucket"
     );
     assert!(!seen.contains("48211"), "{seen}");
 }
@@ -214,8 +214,5 @@ async fn transfers_that_cannot_be_read_are_told_in_their_place() {
     );
     api.has(moving("shop", &json!({"phase": "InProgress"})));
     let seen = Person::at(&api).types("describe shop").await;
-    assert!(
-        seen.contains("Transfers   unavailable: ") && seen.contains("backup-viewer"),
-        "{seen}"
-    );
+    assert_says!(seen, "Transfers   unavailable: ", "backup-viewer");
 }

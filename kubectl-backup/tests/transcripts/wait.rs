@@ -37,10 +37,10 @@ async fn waiting_ends_with_the_code_of_every_outcome() {
         )],
     );
     let seen = Person::at(&api).types("create b --wait --timeout=1m").await;
-    assert!(
-        seen.contains("PartiallyFailed. Nothing was saved (1 error).")
-            && seen.ends_with("--- exit 3\n"),
-        "{seen}"
+    assert_says!(
+        seen,
+        "PartiallyFailed. Nothing was saved (1 error).",
+        "--- exit 3\n"
     );
 }
 
@@ -157,5 +157,46 @@ async fn an_older_state_is_not_shown_after_a_newer_one() {
         seen.contains("Finalizing") && !seen.contains("InProgress"),
         "{seen}"
     );
-    assert!(seen.contains("Completed"), "{seen}");
+    assert_says!(seen, "Completed");
+}
+
+/// The results of backup `b`, with one error and as many warnings.
+fn with_results(api: &FakeApi, warnings: usize) {
+    let warnings: Vec<String> = (1..=warnings).map(|n| format!("warning {n}")).collect();
+    let results =
+        json!({ "errors": { "velero": ["an error"] }, "warnings": { "velero": warnings } });
+    api.has_file("BackupResults", "b", &results);
+}
+
+#[tokio::test]
+async fn the_first_errors_and_warnings_of_the_end_are_shown() {
+    let api = FakeApi::start().await;
+    let person = Person::at(&api);
+    with_results(&api, 6);
+    api.becomes(
+        "/b",
+        [b(
+            json!({"phase": "PartiallyFailed", "errors": 1, "warnings": 6}),
+        )],
+    );
+    let seen = person.types("create b --wait").await;
+    let told = "(1 error and 6 warnings); the rest can be restored.\n  ✗ an error\n  ! warning 1\n  ! warning 2\n  ! warning 3\n  ! warning 4\n  \
+                and 2 more: kubectl backup describe b --details\n--- exit 3\n";
+    assert_says!(seen, told);
+    let none = json!({ "errors": {}, "warnings": { "velero": ["warning 1"] } });
+    api.has_file("BackupResults", "b", &none);
+    api.has(b(json!({"phase": "Completed", "warnings": 1})));
+    let seen = person.types("wait b").await;
+    let told = "Everything was saved, with 1 warning.\n  ! warning 1\n--- exit 0\n";
+    assert_says!(seen, told);
+}
+
+#[tokio::test]
+async fn warnings_that_cannot_be_read_are_pointed_at() {
+    let api = FakeApi::with([b(json!({"phase": "Completed", "warnings": 1}))]).await;
+    let seen = Person::at(&api).types("wait b").await;
+    assert_says!(
+        seen,
+        "with 1 warning.\nMore about it: kubectl backup describe b\n--- exit 0\n"
+    );
 }

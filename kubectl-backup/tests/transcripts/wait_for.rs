@@ -166,10 +166,7 @@ async fn a_refused_creation_is_tried_again_at_the_pace_that_is_named() {
         "{:?}",
         start.elapsed()
     );
-    assert!(
-        seen.contains("trying again in 1s\n") && seen.ends_with("--- exit 0\n"),
-        "{seen}"
-    );
+    assert_says!(seen, "trying again in 1s\n", "--- exit 0\n");
     assert!(api.stored("backups", "shop").is_some());
 }
 

@@ -181,7 +181,7 @@ fn work_apart(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
 }
 
 /// (1) Work begins, and a restore writes, while the claim is held, by the order of revisions; after
-/// a forced release, for as long as a stop may take. A start that was on its way then may be stored
+/// a forced release, for as long as a stop may take. A start that was in flight then may be stored
 /// later if the object ends as Failed.
 fn under_claim(record: &Record, found: &mut Vec<Violation>) {
     let released_within = |uid: &String, at: At, time: Duration| {

@@ -13,7 +13,7 @@ use super::{
 use crate::{World, binaries::Programs, proxy::Fault};
 
 /// Longest time of a disturbance, and between two (seconds).
-const LONGEST: u64 = 8;
+const MAX_SECONDS: u64 = 8;
 const BETWEEN: u64 = 6;
 /// Delay of each piece of data when store or network are slow.
 const SLOW: Duration = Duration::from_millis(150);
@@ -60,7 +60,7 @@ pub(crate) async fn disturb(
             _ => {}
         }
         faults.count(point);
-        sleep(Duration::from_secs(1 + random.below(LONGEST))).await;
+        sleep(Duration::from_secs(1 + random.below(MAX_SECONDS))).await;
         calm.restore();
     }
 }

@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// Maximum number of histories whose clients are active.
-const AT_ONCE: usize = 12;
+const MAX_CONCURRENT_HISTORIES: usize = 12;
 /// Maximum number of histories that are not over yet: their claims are waited for.
 const OPEN: usize = 120;
 /// The same with real controllers, whose slots are few: more histories would only wait for a slot.
@@ -42,7 +42,7 @@ const OPEN_IN_A_SOAK: usize = 30;
 /// soak.
 const PROCESS_FAULT_EVERY: [u64; 3] = [32, 60, 12];
 /// Number of histories from which a run is long.
-const LONG: u64 = 1000;
+const MIN_LONG_RUN: u64 = 1000;
 /// Maximum number of histories that are added to reach missed points.
 const EXTRA: u64 = 60;
 /// Longest time to the end of an object or a claim: the longest fault, the grace, and time to
@@ -54,6 +54,7 @@ const LEADS_WITHIN: Duration = Duration::from_secs(90);
 /// Extra time for the disturbances of a soak: each ends within 30 s, and the backoff of retries
 /// grows.
 const DISTURBED: Duration = Duration::from_mins(1);
+const HOLD_ENDED_EVERY: Duration = Duration::from_secs(15);
 const TOLD_EVERY: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug, Default)]
@@ -87,7 +88,7 @@ pub async fn run(world: &mut World, options: &Options) -> anyhow::Result<Report>
     let run = Run {
         stage: stage.clone(),
         options: options.clone(),
-        slots: Semaphore::new(AT_ONCE),
+        slots: Semaphore::new(MAX_CONCURRENT_HISTORIES),
         process_fault: Turn::new(()),
         wanted: Mutex::default(),
         clusters: (0..CLUSTERS).map(|_| Turn::default()).collect(),
@@ -235,7 +236,7 @@ impl Run {
         let every = PROCESS_FAULT_EVERY[if soak.is_some() {
             2
         } else {
-            usize::from(count >= LONG)
+            usize::from(count >= MIN_LONG_RUN)
         }];
         let due = self.options.faults && number % every == every / 4;
         let turn = usize::try_from(number / every).unwrap_or_default();
@@ -398,11 +399,12 @@ impl Run {
             self.doing(number, "claims are freed");
             // The checker decides whether it was in time; here the text shows whether anything is
             // left at all.
-            let freed = self
-                .until(self.rules.freed_within, || !timeline.in_ledger(&prefix))
-                .await;
+            let freed = self.is_freed(&prefix).await;
             if !freed {
-                self.trouble(&format!("history {number}: the ledger still names it"));
+                self.trouble(&format!(
+                    "history {number}: the ledger still names it: {}",
+                    timeline.ledger_entries(&prefix)
+                ));
             }
             self.sweep(number, &prefix).await;
             if !timeline.in_ledger(&prefix) {
@@ -415,6 +417,23 @@ impl Run {
                 return;
             }
         }
+    }
+
+    /// Waits until the ledger no longer names a history.
+    async fn is_freed(&self, prefix: &str) -> bool {
+        let deadline = Instant::now() + self.rules.freed_within;
+        while Instant::now() < deadline {
+            // Only its client ends a hold, and the write of a hold may take effect after that: a
+            // stopped API server may have received it.
+            if self.options.soak.is_some() {
+                self.stage.clients.end_hold(prefix).await;
+            }
+            let freed = || !self.stage.timeline.in_ledger(prefix);
+            if self.until(HOLD_ENDED_EVERY, freed).await {
+                return true;
+            }
+        }
+        false
     }
 
     async fn sweep(&self, number: u64, prefix: &str) {

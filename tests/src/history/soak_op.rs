@@ -24,7 +24,7 @@ const JSON: &str = "application/json";
 const INTERVAL: u64 = 2;
 const RUNS: Duration = Duration::from_secs(5);
 /// Duration of a hold.
-const HELD: Duration = Duration::from_millis(800);
+const HOLD_TIME: Duration = Duration::from_millis(800);
 /// How long a client that wants to delete a backup waits for its end.
 const ENDS: Duration = Duration::from_secs(5);
 
@@ -226,7 +226,7 @@ impl Clients {
         let _ = ledgers
             .change(VELERO_SCOPE, Instant::now() + PATIENCE, taken)
             .await;
-        sleep(HELD).await;
+        sleep(HOLD_TIME).await;
         self.end_hold(prefix).await;
     }
 

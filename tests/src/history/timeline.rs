@@ -77,8 +77,8 @@ struct LastLedger {
 }
 
 impl Timeline {
-    /// An empty timeline. The receivers get every object that changes: ours, and those of the
-    /// guarded operator.
+    /// An empty timeline. The receivers get every object that changes: our objects, and objects of
+    /// the guarded operator.
     pub(crate) fn new(buckets: Option<Buckets>) -> (Self, [mpsc::UnboundedReceiver<String>; 2]) {
         let (tell, ours) = mpsc::unbounded_channel();
         let (tell_operator, guarded) = mpsc::unbounded_channel();
@@ -148,7 +148,7 @@ impl Timeline {
         Some((*history, seen.records.get(history)?.lives.get(uid)?.clone()))
     }
 
-    /// All stored objects that are not over: ours, or those of the guarded operator.
+    /// All stored objects that have not ended: our objects, or objects of the guarded operator.
     pub(crate) fn unfinished(&self, guarded: bool) -> Vec<String> {
         let seen = self.seen.lock();
         let unfinished = |(history, uid): &&(u64, String)| {
@@ -191,6 +191,21 @@ impl Timeline {
             .ledgers
             .values()
             .any(|ledger| ledger.text.contains(prefix))
+    }
+
+    /// The entries of the ledgers that name this history, for users who investigate it.
+    pub(crate) fn ledger_entries(&self, prefix: &str) -> String {
+        let seen = self.seen.lock();
+        let mut entries: Vec<&str> = Vec::new();
+        for ledger in seen.ledgers.values() {
+            entries.extend(
+                ledger
+                    .text
+                    .split_inclusive('}')
+                    .filter(|entry| entry.contains(prefix)),
+            );
+        }
+        entries.join(" ")
     }
 
     /// Number of ledger versions seen, the largest size, and parse errors.
@@ -347,7 +362,7 @@ impl Seen {
         }
     }
 
-    /// Compares the entries of a ledger version with those of the version before.
+    /// Compares the entries of a ledger version with the version before.
     fn ledger(&mut self, key: &str, value: Option<&[u8]>, at: At) {
         self.versions += 1;
         let text = value.and_then(ledger_text).unwrap_or_default();

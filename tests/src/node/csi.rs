@@ -1,5 +1,5 @@
-//! Storage of the node: the CSI driver of `tests/csi`, whose volumes are folders, and the sidecars
-//! of clusters: csi-provisioner, csi-snapshotter and snapshot-controller.
+//! Storage of the node: the CSI driver of `tests/csi`, whose volumes are folders or block devices,
+//! and the sidecars of clusters: csi-provisioner, csi-snapshotter and snapshot-controller.
 
 use std::path::{Path, PathBuf};
 
@@ -114,22 +114,22 @@ impl Csi {
         self.processes.iter()
     }
 
-    /// Folders with the contents of all volumes in the storage system.
+    /// Contents of all volumes in the storage system: a folder, or the file of a block volume.
     pub fn volumes(&self) -> anyhow::Result<Vec<PathBuf>> {
         self.contents("volumes")
     }
 
-    /// Folders with the contents of all snapshots in the storage system.
+    /// Contents of all snapshots in the storage system.
     pub fn snapshots(&self) -> anyhow::Result<Vec<PathBuf>> {
         self.contents("snapshots")
     }
 
     fn contents(&self, kind: &str) -> anyhow::Result<Vec<PathBuf>> {
-        let mut folders = Vec::new();
+        let mut contents = Vec::new();
         for entry in std::fs::read_dir(self.storage.join(kind))? {
-            folders.push(entry?.path().join("data"));
+            contents.push(entry?.path().join("data"));
         }
-        Ok(folders)
+        Ok(contents)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Images for the container runtime: those of the project are built by its Dockerfile.
+//! Images for the container runtime: the project's images are built by its Dockerfile.
 //!
 //! The last stages of the Dockerfile are run unchanged. The stages that they copy from are not
 //! built in containers here: `build` has the programs that the tests were built with, `system` the
@@ -36,29 +36,27 @@ pub(super) struct Images {
 }
 
 impl Images {
+    /// For images that need nothing of the project.
+    pub(super) fn in_folder(folder: &Path) -> Self {
+        Self {
+            folder: folder.to_owned(),
+        }
+    }
+
     /// Prepares the sources of the project's images; `authority` (PEM) is trusted in them, too.
     pub(super) async fn prepare(
         folder: &Path,
         programs: &Programs,
         authority: &str,
     ) -> anyhow::Result<Self> {
-        let images = Self {
-            folder: folder.to_owned(),
-        };
+        let images = Self::in_folder(folder);
         let built = folder.join("build/src/target/release");
         std::fs::create_dir_all(&built)?;
         let mut libraries = BTreeSet::new();
         for program in [&programs.webhook, &programs.controller, &programs.mover] {
             let name = program.file_name().context("no name")?;
             run("strip", &[Path::new("-o"), &built.join(name), program]).await?;
-            let needed = run("ldd", &[program.as_path()]).await?;
-            libraries.extend(
-                needed
-                    .stdout
-                    .split_whitespace()
-                    .filter(|word| word.starts_with('/'))
-                    .map(PathBuf::from),
-            );
+            libraries.extend(libraries_of(program).await?);
         }
         let system = folder.join("system/root-fs");
         for name in ["usr/lib", "usr/lib64", "etc/ssl/certs", "tmp", "plugins"] {
@@ -68,10 +66,7 @@ impl Images {
             std::os::unix::fs::symlink(Path::new("usr").join(name), system.join(name))?;
         }
         for library in libraries {
-            let copy = system.join(library.strip_prefix("/")?);
-            std::fs::create_dir_all(copy.parent().context("no folder")?)?;
-            std::fs::copy(&library, &copy)
-                .with_context(|| format!("copy {}", library.display()))?;
+            copy_into(&system, &library)?;
         }
         let authorities = std::fs::read_to_string(AUTHORITIES)?;
         std::fs::write(
@@ -110,23 +105,26 @@ impl Images {
                 "COPY busybox /bin/\nENTRYPOINT [\"/bin/busybox\"]\n",
             ),
         ] {
-            let name = image.replace(':', "-");
-            let file = self.folder.join(format!("{name}.dockerfile"));
-            std::fs::write(&file, format!("FROM scratch\n{recipe}"))?;
-            let context = self.context(&name)?;
+            let context = self.context(image)?;
             std::fs::copy(
                 program,
                 context.join(Path::new(program).file_name().context("no name")?),
             )?;
-            archives.push(self.image(image, &file, &[]).await?);
+            archives.push(self.bare_image(image, recipe).await?);
         }
         Ok(archives)
     }
 
+    /// Builds an image from nothing but its build context, by this recipe. Returns its archive.
+    pub(super) async fn bare_image(&self, image: &str, recipe: &str) -> anyhow::Result<PathBuf> {
+        let file = self.folder.join(format!("{}.dockerfile", file_name(image)));
+        std::fs::write(&file, format!("FROM scratch\n{recipe}"))?;
+        self.image(image, &file, &[]).await
+    }
+
     /// Builds an image and writes it to an archive.
     async fn image(&self, image: &str, recipe: &Path, flags: &[&str]) -> anyhow::Result<PathBuf> {
-        let name = image.replace(':', "-");
-        let context = self.context(&name)?;
+        let context = self.context(image)?;
         let mut build = self.buildah("bud");
         build
             .args(["--network=none", "--pull-never", "--timestamp=0", "--quiet"])
@@ -139,7 +137,7 @@ impl Images {
             .await?
             .expect_code(0)
             .with_context(|| format!("build {image}"))?;
-        let archive = self.folder.join(format!("{name}.tar"));
+        let archive = self.folder.join(format!("{}.tar", file_name(image)));
         let mut push = self.buildah("push");
         push.args([
             "--quiet",
@@ -153,9 +151,9 @@ impl Images {
         Ok(archive)
     }
 
-    /// The build context of an image: an empty folder, for the caller to fill.
-    fn context(&self, name: &str) -> anyhow::Result<PathBuf> {
-        let folder = self.folder.join("contexts").join(name);
+    /// The build context of an image: a folder for the caller to fill.
+    pub(super) fn context(&self, image: &str) -> anyhow::Result<PathBuf> {
+        let folder = self.folder.join("contexts").join(file_name(image));
         std::fs::create_dir_all(&folder)?;
         Ok(folder)
     }
@@ -170,7 +168,30 @@ impl Images {
     }
 }
 
-async fn run(program: &str, args: &[&Path]) -> anyhow::Result<Ran> {
+/// Name of the files that belong to an image.
+fn file_name(image: &str) -> String {
+    image.replace(':', "-")
+}
+
+/// The libraries that a program is linked with, and its loader.
+pub(super) async fn libraries_of(program: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let needed = run("ldd", &[program]).await?;
+    let words = needed.stdout.split_whitespace();
+    Ok(words
+        .filter(|word| word.starts_with('/'))
+        .map(PathBuf::from)
+        .collect())
+}
+
+/// Copies a file of this machine into the root folder of an image, under the same path.
+pub(super) fn copy_into(root: &Path, file: &Path) -> anyhow::Result<()> {
+    let copy = root.join(file.strip_prefix("/")?);
+    std::fs::create_dir_all(copy.parent().context("no folder")?)?;
+    std::fs::copy(file, &copy).with_context(|| format!("copy {}", file.display()))?;
+    Ok(())
+}
+
+pub(super) async fn run(program: &str, args: &[&Path]) -> anyhow::Result<Ran> {
     let mut command = Command::new(program);
     command.args(args);
     Ran::of(command)

@@ -4,8 +4,8 @@
 //! 2. [`run_inside`] starts this program again in separate namespaces and control groups, below a
 //!    first process that reaps the orphans of pods.
 //! 3. When that program or this one ends, for whatever reason, the kernel ends every process
-//!    inside, and removes mounts and networks. The empty folders of the control groups are removed
-//!    by this program, or by the next run.
+//!    inside, and removes mounts and networks. The empty folders of the control groups, and loop
+//!    devices ([`loops`]), are removed by this program, or by the next run.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
-use super::ADDRESS;
+use super::{ADDRESS, loops};
 use crate::{
     binaries::{
         PROGRAMS, Programs, build_clients, build_control_plane, build_csi, build_dns,
@@ -131,6 +131,7 @@ pub fn run_inside(arguments: &[String], input: Stdio) -> anyhow::Result<bool> {
     build_dns()?;
     build_csi()?;
     snapshots::definitions()?;
+    loops::detach_abandoned();
     let groups = Groups::make()?;
     // Killed with this program; unshare's child is killed with unshare.
     let mut command = Command::new("setpriv");
@@ -149,7 +150,9 @@ pub fn run_inside(arguments: &[String], input: Stdio) -> anyhow::Result<bool> {
         .env(INSIDE, "yes")
         .env(PROGRAMS, programs.folder())
         .stdin(input);
-    Ok(command.status().context("run setpriv")?.success())
+    let status = command.status().context("run setpriv")?;
+    loops::detach_abandoned();
+    Ok(status.success())
 }
 
 /// Control groups of one run: the folder of each controller, below the group that this process is

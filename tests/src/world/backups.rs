@@ -9,7 +9,7 @@ use backup_core::{
         Restore, RestorePhase, RestoreSpec, RestoreStatus,
         delete_backup_request::DeleteBackupRequestSpec,
     },
-    labels::BLOCKED_ANNOTATION,
+    labels::{BLOCKED_ANNOTATION, annotation},
 };
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Resource, ResourceExt};
@@ -18,8 +18,8 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::World;
 use crate::{api::ApiExt as _, install::NAMESPACE};
 
-const ENDED: Duration = Duration::from_mins(5);
-const SOON: Duration = Duration::from_mins(2);
+const END_TIMEOUT: Duration = Duration::from_mins(5);
+const PHASE_TIMEOUT: Duration = Duration::from_mins(2);
 
 pub fn of_namespaces(names: &[&str]) -> BackupSpec {
     BackupSpec {
@@ -98,10 +98,7 @@ pub fn annotated<K: ResourceExt>(mut object: K, key: &str, value: &str) -> K {
 
 /// Why a backup is blocked; empty if it is not.
 pub fn blocked_reason(backup: &Backup) -> &str {
-    backup
-        .annotations()
-        .get(BLOCKED_ANNOTATION)
-        .map_or("", String::as_str)
+    annotation(backup, BLOCKED_ANNOTATION).unwrap_or_default()
 }
 
 impl World {
@@ -127,6 +124,11 @@ impl World {
             .backups()
             .create_object(&Backup::new(name, spec))
             .await?)
+    }
+
+    /// Creates a Backup of the namespace of the same name.
+    pub async fn start_backup(&self, name: &str) -> anyhow::Result<Backup> {
+        self.create_backup(name, of_namespaces(&[name])).await
     }
 
     pub async fn create_restore(&self, name: &str, spec: RestoreSpec) -> anyhow::Result<Restore> {
@@ -186,7 +188,7 @@ impl World {
 
     /// Waits until a backup has ended, in whatever phase.
     pub async fn backup_ended(&self, name: &str) -> anyhow::Result<Backup> {
-        self.reached(name, "has ended", ENDED, |backup: &Backup| {
+        self.reached(name, "has ended", END_TIMEOUT, |backup: &Backup| {
             backup.phase().is_terminal()
         })
         .await
@@ -194,7 +196,7 @@ impl World {
 
     /// Waits until a restore has ended, in whatever phase.
     pub async fn restore_ended(&self, name: &str) -> anyhow::Result<Restore> {
-        self.reached(name, "has ended", ENDED, |restore: &Restore| {
+        self.reached(name, "has ended", END_TIMEOUT, |restore: &Restore| {
             restore.phase().is_terminal()
         })
         .await
@@ -224,9 +226,12 @@ impl World {
 
     /// Waits until a backup is in this phase.
     pub async fn backup_reaches(&self, name: &str, phase: BackupPhase) -> anyhow::Result<Backup> {
-        self.reached(name, &format!("is {phase}"), SOON, |backup: &Backup| {
-            backup.phase() == phase
-        })
+        self.reached(
+            name,
+            &format!("is {phase}"),
+            PHASE_TIMEOUT,
+            |backup: &Backup| backup.phase() == phase,
+        )
         .await
     }
 
@@ -236,9 +241,12 @@ impl World {
         name: &str,
         phase: RestorePhase,
     ) -> anyhow::Result<Restore> {
-        self.reached(name, &format!("is {phase}"), SOON, |restore: &Restore| {
-            restore.phase() == phase
-        })
+        self.reached(
+            name,
+            &format!("is {phase}"),
+            PHASE_TIMEOUT,
+            |restore: &Restore| restore.phase() == phase,
+        )
         .await
     }
 
@@ -253,7 +261,12 @@ impl World {
         let blocked =
             |backup: &Backup| !blocked_reason(backup).is_empty() && backup.phase() == *phase;
         let backup = self
-            .reached(name, &format!("is blocked in {phase}"), SOON, blocked)
+            .reached(
+                name,
+                &format!("is blocked in {phase}"),
+                PHASE_TIMEOUT,
+                blocked,
+            )
             .await?;
         ensure!(
             backup.status.completion_timestamp.is_none(),
@@ -301,6 +314,6 @@ impl World {
     }
 
     pub async fn backup_gone(&self, name: &str) -> anyhow::Result<()> {
-        self.backups().wait_gone(name, SOON).await
+        self.backups().wait_gone(name, PHASE_TIMEOUT).await
     }
 }

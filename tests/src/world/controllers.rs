@@ -18,7 +18,7 @@ use crate::{
 /// The controller's flag that lets the next process work at once.
 pub const ALONE: &str = "--leader-elect=false";
 /// Timeout for a backup or restore to reach a named point.
-pub const REACHED: Duration = Duration::from_mins(2);
+pub const POINT_TIMEOUT: Duration = Duration::from_mins(2);
 const START: Duration = Duration::from_mins(1);
 /// Last log message of a controller that ends because it has lost its lease.
 const LEASE_LOST: &str = "this replica ends and starts again";
@@ -57,7 +57,7 @@ impl World {
 
     /// Waits until the first controller has killed itself, and restarts it without a point.
     pub async fn crashed(&mut self, point: &str) -> anyhow::Result<()> {
-        let killed = self.controllers[0].killed(REACHED).await;
+        let killed = self.controllers[0].killed(POINT_TIMEOUT).await;
         killed.with_context(|| format!("{point} was not reached"))?;
         self.controllers[0].restart().await
     }

@@ -15,7 +15,7 @@ use backup_core::{
 };
 use kube::{Api, ResourceExt as _};
 
-use super::{BUCKET, World, controllers::REACHED};
+use super::{BUCKET, World, controllers::POINT_TIMEOUT};
 use crate::{
     api::ApiExt as _,
     wait::{eventually, when},
@@ -103,7 +103,7 @@ impl World {
 
     /// Waits until there are no partial files, as required once the end is published.
     pub async fn no_partial_files(&self, folder: &str) -> anyhow::Result<()> {
-        eventually("partial files are gone", REACHED, async || {
+        eventually("partial files are gone", POINT_TIMEOUT, async || {
             let left = self.partial_files(folder).await?;
             anyhow::Ok(when(left.is_empty(), format!("{left:?}")))
         })

@@ -1,7 +1,5 @@
 //! Events about the objects of the installation.
 
-use std::time::Duration;
-
 use k8s_openapi::api::{
     core::v1::{Event as CoreEvent, ObjectReference},
     events::v1::Event,
@@ -11,10 +9,8 @@ use kube::{Api, api::ListParams};
 use super::World;
 use crate::{
     api::ApiExt as _,
-    wait::{Probe, eventually},
+    wait::{Probe, TIMEOUT, eventually},
 };
-
-const SOON: Duration = Duration::from_mins(1);
 
 impl World {
     /// Waits for an Event with this reason whose object and note fulfil a condition, and returns
@@ -25,7 +21,7 @@ impl World {
         is_it: impl Fn(&ObjectReference, &str) -> bool,
     ) -> anyhow::Result<String> {
         let events: Api<Event> = Api::all(self.client.clone());
-        eventually(&format!("an Event {reason}"), SOON, async || {
+        eventually(&format!("an Event {reason}"), TIMEOUT, async || {
             let mut all = events.list_all().await?;
             all.retain(|event| event.reason.as_deref() == Some(reason));
             let notes = all

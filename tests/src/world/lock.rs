@@ -18,7 +18,7 @@ use kube::{
 };
 use serde_json::json;
 
-use super::World;
+use super::{World, backups::of_namespaces};
 use crate::{
     api::{ApiExt as _, all_objects, dry_run, objects_in},
     install::{NAMESPACE, ensure_secret},
@@ -66,6 +66,11 @@ pub fn refusal<T, E: Into<anyhow::Error>>(result: Result<T, E>) -> anyhow::Resul
 }
 
 impl World {
+    /// The refusal of a Backup of this namespace.
+    pub async fn refused_backup(&self, name: &str, namespace: &str) -> anyhow::Result<Status> {
+        refusal(self.create_backup(name, of_namespaces(&[namespace])).await)
+    }
+
     /// Pauses the controllers, so that no object ends by itself.
     pub fn pause_controllers(&mut self) -> anyhow::Result<Paused<'_>> {
         self.controllers.iter().try_for_each(Process::pause)?;

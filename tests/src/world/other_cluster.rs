@@ -15,10 +15,8 @@ use super::World;
 use crate::{
     api::ApiExt as _,
     archive::{gzipped, tarball},
-    wait::{Probe, eventually},
+    wait::{Probe, TIMEOUT, eventually},
 };
-
-const SOON: Duration = Duration::from_secs(30);
 
 /// Metadata of a backup as another cluster has written it.
 pub fn metadata(name: &str, phase: &str) -> Value {
@@ -88,7 +86,7 @@ impl World {
     /// Requests synchronisation, and returns its summary. `remove` is the number of removals that a
     /// user agrees to.
     pub async fn sync(&self, location: &str, remove: Option<u64>) -> anyhow::Result<Summary> {
-        self.sync_within(location, remove, SOON).await
+        self.sync_within(location, remove, TIMEOUT).await
     }
 
     /// Like `sync`, for a bucket that takes long to compare.
@@ -118,7 +116,7 @@ impl World {
     /// Waits until a backup is in the cluster.
     pub async fn backup_arrives(&self, name: &str) -> anyhow::Result<Backup> {
         self.backups()
-            .wait_until(name, "is in the cluster", SOON, |_| true)
+            .wait_until(name, "is in the cluster", TIMEOUT, |_| true)
             .await
     }
 

@@ -221,7 +221,7 @@ impl ScriptedJob {
         }
     }
 
-    /// An item as it is in the backup, or as it was restored; `None` if it is not there.
+    /// An item of the backup, or the restored item; `None` if it does not exist.
     pub async fn item(
         self,
         world: &World,

@@ -27,17 +27,14 @@ const MOMENT: Duration = Duration::from_millis(1500);
 /// The holder of the lease ends if it could not renew it for ten seconds.
 const LEASE_IS_LOST: Duration = Duration::from_secs(12);
 /// Timeout for an outcome to be published that was waiting for the API server.
-const SOON: Duration = Duration::from_secs(15);
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(15);
 /// The same for a new process, which first waits for the end of the old one's lease.
-const SOON_AFTER_THE_LEASE: Duration = Duration::from_secs(40);
-const REACHED: Duration = Duration::from_mins(1);
+const TIMEOUT_AFTER_LEASE: Duration = Duration::from_secs(40);
 
-async fn an_outage_longer_than_the_write_budget_loses_no_outcome(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn an_outage_longer_than_the_write_budget_loses_no_outcome(world: &mut World) -> TestResult {
     // The reason for blocking was logged a moment ago, so later repetitions are only at debug
     // level.
-    world.controllers[0].stop(REACHED).await?;
+    world.controllers[0].stop(TIMEOUT).await?;
     world.controllers[0]
         .restart_with(&[("RUST_LOG", "info,backup_controller=debug")])
         .await?;
@@ -67,10 +64,10 @@ async fn an_outage_longer_than_the_write_budget_loses_no_outcome(
     .await;
     front.set(Fault::None);
     used_up.with_context(|| world.controllers[0].log())?;
-    cast.ended(world, SOON).await
+    cast.ended(world, PUBLISH_TIMEOUT).await
 }
 
-async fn an_outage_longer_than_the_lease_loses_no_outcome(world: &mut World) -> anyhow::Result<()> {
+async fn an_outage_longer_than_the_lease_loses_no_outcome(world: &mut World) -> TestResult {
     let cast = Cast::begin(world, "end").await?;
     world
         .plane
@@ -96,8 +93,8 @@ async fn an_outage_longer_than_the_lease_loses_no_outcome(world: &mut World) -> 
         .restart()
         .await?;
     let answers = async || world.client.apiserver_version().await.map(|_| true);
-    until("the API server is back", REACHED, answers).await?;
-    cast.ended(world, SOON).await
+    until("the API server is back", TIMEOUT, answers).await?;
+    cast.ended(world, PUBLISH_TIMEOUT).await
 }
 
 /// Skips the tests on an existing cluster, whose API server cannot be stopped.
@@ -178,14 +175,14 @@ impl Cast {
             let key = format!("backups/{0}/velero-backup.json", cast.name(role));
             let published = |asked: &Asked| asked.writes() && asked.key == key;
             cast.front
-                .wait_for_request("the metadata is to be published", REACHED, published)
+                .wait_for_request("the metadata is to be published", TIMEOUT, published)
                 .await?;
         }
         world
             .create_backup(&cast.name("collecting"), of_place(&cast.name("collecting")))
             .await?;
         cast.front
-            .wait_for_request("a part is on its way", REACHED, part)
+            .wait_for_request("a part is on its way", TIMEOUT, part)
             .await?;
         // They overlap with the backup that is being collected.
         let few = |role: &str| BackupSpec {
@@ -225,16 +222,10 @@ impl Cast {
         let name = self.name("completing");
         let is_its = |asked: &&Asked| metadata(asked) && asked.key.contains(&name);
         let written = || self.front.asked().iter().filter(is_its).count();
-        self.front.rule(|asked| {
-            if metadata(asked) {
-                Mood::Held
-            } else {
-                Mood::Pass
-            }
-        });
+        self.front.affect(Mood::Held, metadata);
         // Counted after the rule is set: an earlier request was answered, and is not under way.
         let before = written();
-        until("metadata is on its way", REACHED, async || {
+        until("metadata is on its way", TIMEOUT, async || {
             anyhow::Ok(written() > before)
         })
         .await
@@ -258,7 +249,7 @@ impl Cast {
                 // lease.
                 if world.controllers[0].has_ended() {
                     world.controllers_run().await?;
-                    until += SOON_AFTER_THE_LEASE;
+                    until += TIMEOUT_AFTER_LEASE;
                 }
                 let backup = world.backups().get(&self.name(role)).await?;
                 if backup.phase().is_terminal() {
@@ -312,9 +303,7 @@ async fn told_once(world: &World, backup: &Backup) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn a_refusal_and_a_failure_are_published_after_an_outage(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_refusal_and_a_failure_are_published_after_an_outage(world: &mut World) -> TestResult {
     world.needs_debug_build()?;
     for EndsEarly {
         point,
@@ -324,13 +313,13 @@ async fn a_refusal_and_a_failure_are_published_after_an_outage(
     } in world.refused_and_failed("outage").await?
     {
         let name = &name;
-        world.controllers[0].stop(REACHED).await?;
+        world.controllers[0].stop(TIMEOUT).await?;
         world.controllers[0]
             .restart_with(&[("BACKUP_PAUSE_AT", point)])
             .await?;
         world.create_backup(name, spec).await?;
         world.controllers[0]
-            .paused(REACHED)
+            .paused(TIMEOUT)
             .await
             .with_context(|| format!("{point} was not reached"))?;
         let server = world.plane.api_servers.first().ok_or(NO_SERVER)?;
@@ -341,7 +330,7 @@ async fn a_refusal_and_a_failure_are_published_after_an_outage(
         let back = Instant::now();
         let backup = world.backup_ended(name).await?;
         ensure!(
-            back.elapsed() < SOON,
+            back.elapsed() < PUBLISH_TIMEOUT,
             "{name} was published after {:?}",
             back.elapsed()
         );
@@ -353,13 +342,11 @@ async fn a_refusal_and_a_failure_are_published_after_an_outage(
 
 /// `kubectl backup create --wait` and `wait`, with the API server stopped twice meanwhile: first
 /// paused, then ended and restarted.
-async fn kubectl_backup_wait_outlives_a_stopped_api_server(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn kubectl_backup_wait_outlives_a_stopped_api_server(world: &mut World) -> TestResult {
     world.config_maps("waits", 3).await?;
     let (plugin, all) = (world.kubectl_backup(), world.backups());
     // The backup cannot end before the API server is stopped.
-    world.controllers[0].stop(REACHED).await?;
+    world.controllers[0].stop(TIMEOUT).await?;
     let create = [
         "create",
         "waits",
@@ -374,7 +361,7 @@ async fn kubectl_backup_wait_outlives_a_stopped_api_server(
     } = world;
     let server = plane.api_servers.first_mut().ok_or(NO_SERVER)?;
     let trouble = async {
-        until("the Backup is stored", REACHED, async || {
+        until("the Backup is stored", TIMEOUT, async || {
             all.exists("waits").await
         })
         .await?;

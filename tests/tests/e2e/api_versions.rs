@@ -7,7 +7,6 @@ use crate::prelude::*;
 crate::tests! { an_item_is_restored_in_the_version_that_the_cluster_serves }
 
 const GROUP: &str = "versions.example.com";
-const SOON: Duration = Duration::from_mins(1);
 
 /// The versions of the definition: which are served, and whether v2 is among them.
 fn versions(v2_is_served: bool) -> Value {
@@ -32,7 +31,7 @@ async fn serve(world: &World, v2_is_served: bool) -> anyhow::Result<()> {
     } else {
         vec!["v1"]
     };
-    eventually("the versions are served", SOON, async || {
+    eventually("the versions are served", TIMEOUT, async || {
         let groups = world.client.list_api_groups_aggregated().await?;
         let is_ours = |name: Option<&str>| name == Some(GROUP);
         let group = groups.items.into_iter().find(|group| {
@@ -68,7 +67,7 @@ async fn created_in(world: &World, namespace: &str) -> anyhow::Result<String> {
 
 async fn an_item_is_restored_in_the_version_that_the_cluster_serves(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let name = "versions";
     ensure_namespace(&world.client, name).await?;
     let definition = json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

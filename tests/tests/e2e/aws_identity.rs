@@ -46,7 +46,7 @@ async fn stores(
     world.remove_location(way).await
 }
 
-async fn every_identity_that_aws_gives_can_store_a_backup(world: &mut World) -> anyhow::Result<()> {
+async fn every_identity_that_aws_gives_can_store_a_backup(world: &mut World) -> TestResult {
     let folder = tempfile::tempdir()?;
     let aws = AwsIdentity::start(folder.path()).await?;
     let token = folder.path().join("token");

@@ -26,7 +26,7 @@ crate::tests! {
     broken_binaries_and_duplicate_names_are_reported,
 }
 
-async fn a_plugin_changes_an_item_and_brings_another_one(world: &mut World) -> anyhow::Result<()> {
+async fn a_plugin_changes_an_item_and_brings_another_one(world: &mut World) -> TestResult {
     let plugins = world.plugins()?;
     let name = "plugin-mark";
     let items = [
@@ -64,9 +64,7 @@ async fn a_plugin_changes_an_item_and_brings_another_one(world: &mut World) -> a
     Ok(())
 }
 
-async fn log_lines_of_a_plugin_are_in_the_log_of_the_backup(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn log_lines_of_a_plugin_are_in_the_log_of_the_backup(world: &mut World) -> TestResult {
     world.plugins()?;
     let name = "plugin-says";
     let script =
@@ -89,9 +87,7 @@ async fn log_lines_of_a_plugin_are_in_the_log_of_the_backup(
     world.backup_config_map(name, "a").await.map(drop)
 }
 
-async fn an_operation_of_a_plugin_is_polled_until_it_is_done(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn an_operation_of_a_plugin_is_polled_until_it_is_done(world: &mut World) -> TestResult {
     let plugins = world.plugins()?;
     let name = "plugin-operation";
     let script = "start=4s after=configmaps/plugin-operation/later";
@@ -137,7 +133,7 @@ async fn an_operation_of_a_plugin_is_polled_until_it_is_done(
 
 async fn a_plugin_process_that_ends_or_hangs_in_a_call_is_replaced(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let plugins = world.plugins()?;
     for (name, script, words) in [
         (
@@ -177,7 +173,7 @@ async fn a_plugin_process_that_ends_or_hangs_in_a_call_is_replaced(
     Ok(())
 }
 
-async fn operations_of_a_deleted_backup_are_cancelled(world: &mut World) -> anyhow::Result<()> {
+async fn operations_of_a_deleted_backup_are_cancelled(world: &mut World) -> TestResult {
     world.needs_debug_build()?;
     let plugins = world.plugins()?;
     let name = "plugin-deleted";
@@ -185,7 +181,7 @@ async fn operations_of_a_deleted_backup_are_cancelled(world: &mut World) -> anyh
     world.scripted(name, &items).await?;
     world.crash_at("after-execution-recorded").await?;
     world.create_backup(name, of_scripted(name)).await?;
-    world.controllers[0].killed(REACHED).await?;
+    world.controllers[0].killed(POINT_TIMEOUT).await?;
     world.backups().delete_object(name).await?;
     world.controllers[0].restart().await?;
     world.backup_gone(name).await?;
@@ -193,7 +189,7 @@ async fn operations_of_a_deleted_backup_are_cancelled(world: &mut World) -> anyh
 }
 
 /// The same item through both actions, by the same interface.
-async fn a_built_in_action_gives_the_same_out_of_process(world: &mut World) -> anyhow::Result<()> {
+async fn a_built_in_action_gives_the_same_out_of_process(world: &mut World) -> TestResult {
     let plugins = world.plugins()?;
     let namespace = "plugin-account";
     ensure_namespace(&world.client, namespace).await?;
@@ -253,11 +249,7 @@ async fn a_built_in_action_gives_the_same_out_of_process(world: &mut World) -> a
         .iter()
         .find(|action| action.name() == "velero.io/service-account");
     let inside = inside.context("there is no such action")?;
-    ensure!(
-        inside.applies_to() == outside.applies_to(),
-        "{:?}",
-        outside.applies_to()
-    );
+    ensure!(inside.applies_to() == outside.applies_to());
 
     let accounts: Api<ServiceAccount> = Api::namespaced(world.client.clone(), namespace);
     let mut account = serde_json::to_value(accounts.get("default").await?)?;
@@ -285,9 +277,7 @@ async fn a_built_in_action_gives_the_same_out_of_process(world: &mut World) -> a
     Ok(())
 }
 
-async fn a_plugin_sees_the_items_of_a_backup_before_it_is_deleted(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_plugin_sees_the_items_of_a_backup_before_it_is_deleted(world: &mut World) -> TestResult {
     let plugins = world.plugins()?;
     let requests: Api<DeleteBackupRequest> = world.api();
     for (name, script) in [
@@ -306,7 +296,7 @@ async fn a_plugin_sees_the_items_of_a_backup_before_it_is_deleted(
     let processed =
         |one: &DeleteBackupRequest| one.status.phase == Some(DeleteBackupRequestPhase::Processed);
     let refused = requests
-        .wait_until("plugin-keeps", "is answered", REACHED, processed)
+        .wait_until("plugin-keeps", "is answered", POINT_TIMEOUT, processed)
         .await?
         .status
         .errors;
@@ -327,7 +317,7 @@ async fn a_plugin_sees_the_items_of_a_backup_before_it_is_deleted(
         .map(drop)
 }
 
-async fn broken_binaries_and_duplicate_names_are_reported(world: &mut World) -> anyhow::Result<()> {
+async fn broken_binaries_and_duplicate_names_are_reported(world: &mut World) -> TestResult {
     let plugins = world.plugins()?;
     let name = "plugin-broken";
     world.scripted(name, &[("a", "mark", "mark")]).await?;

@@ -15,11 +15,8 @@ crate::tests! {
 /// The profile that both programs read first: the built-in one.
 pub const FINE: &str = include_str!("../../../crates/core/profiles/percona-ps.yaml");
 pub const FILE: &str = "percona-ps.yaml";
-const SOON: Duration = Duration::from_secs(30);
 
-async fn a_broken_profile_stops_nothing_but_what_it_is_about(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_broken_profile_stops_nothing_but_what_it_is_about(world: &mut World) -> TestResult {
     guard(world).await?;
     // A client without retries.
     let client = client_without_retries(world.plane.admin_kubeconfig()).await?;
@@ -37,7 +34,7 @@ async fn a_broken_profile_stops_nothing_but_what_it_is_about(
     world.webhooks[1].kill().await?;
     eventually(
         "the replica that has not read it goes on",
-        SOON,
+        TIMEOUT,
         async || {
             let created = create("by-the-last-good").await;
             anyhow::Ok(when(created.is_ok(), format!("{created:?}")))
@@ -48,7 +45,7 @@ async fn a_broken_profile_stops_nothing_but_what_it_is_about(
         .await?;
     world.restart_webhook(1).await?;
     world.webhooks[0].kill().await?;
-    let error = eventually("the one that has read it is asked", SOON, async || {
+    let error = eventually("the one that has read it is asked", TIMEOUT, async || {
         let error = refusal(create("not-judged").await)?;
         let judged = error.message.contains("cannot judge");
         anyhow::Ok(if judged {
@@ -74,7 +71,7 @@ async fn a_broken_profile_stops_nothing_but_what_it_is_about(
     ensure!(unusable == Some(1.0), "{unusable:?}");
     std::fs::write(world.profiles_folder().join(FILE), FINE)?;
     world.restart_webhooks().await?;
-    eventually("it is guarded again", SOON, async || {
+    eventually("it is guarded again", TIMEOUT, async || {
         let created = create("again").await;
         anyhow::Ok(when(created.is_ok(), format!("{created:?}")))
     })

@@ -5,7 +5,6 @@ use backup_core::labels::{BREAK_GLASS_ANNOTATION, INSTALLATIONS_ANNOTATION};
 use backup_tests::install::webhook_path;
 use futures::{StreamExt as _, stream};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
-use kube::api::PostParams;
 
 use crate::prelude::*;
 
@@ -15,7 +14,6 @@ crate::tests! {
     reviews_of_any_size_and_number_fit_into_the_memory,
 }
 
-const SOON: Duration = Duration::from_secs(30);
 /// The memory limit of deploy/base/webhook.yaml.
 const LIMIT_KIB: u64 = 128 * 1024;
 const LARGEST: usize = 8 * 1024 * 1024;
@@ -53,7 +51,7 @@ impl Stranger {
 
 async fn a_forged_review_is_not_read_and_leaves_the_ledger_as_it_is(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     world.config_maps("forged", 1).await?;
     world
         .back_up("forged-source", of_namespaces(&["forged"]))
@@ -134,7 +132,7 @@ fn forged(kind: &str, operation: &str, uid: &str) -> Vec<u8> {
 
 async fn a_path_that_is_taken_out_of_the_registration_is_replaced_at_once(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let registrations: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
     let old = webhook_path(&world.client).await?;
     let mut registration = registrations.get("backup-webhook").await?;
@@ -144,9 +142,9 @@ async fn a_path_that_is_taken_out_of_the_registration_is_replaced_at_once(
         }
     }
     registrations
-        .replace("backup-webhook", &PostParams::default(), &registration)
+        .replace_object("backup-webhook", &registration)
         .await?;
-    let new = eventually("another path", SOON, async || {
+    let new = eventually("another path", TIMEOUT, async || {
         // The first request is refused, and triggers a check of the registration.
         let backup = Backup::new("asked", of_namespaces(&["nowhere"]));
         let _ = world.backups().create(&dry_run(), &backup).await;
@@ -167,7 +165,7 @@ async fn a_path_that_is_taken_out_of_the_registration_is_replaced_at_once(
         }
     }
     let backup = Backup::new("asked", of_namespaces(&["nowhere"]));
-    eventually("creations are decided on", SOON, async || {
+    eventually("creations are decided on", TIMEOUT, async || {
         world
             .backups()
             .create(&dry_run(), &backup)
@@ -188,9 +186,7 @@ async fn a_path_that_is_taken_out_of_the_registration_is_replaced_at_once(
     Ok(())
 }
 
-async fn reviews_of_any_size_and_number_fit_into_the_memory(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn reviews_of_any_size_and_number_fit_into_the_memory(world: &mut World) -> TestResult {
     let stranger = &Stranger::of(world)?;
     let right = webhook_path(&world.client).await?;
     let padded = |start: &[u8], with: u8| {
@@ -246,7 +242,7 @@ async fn reviews_of_any_size_and_number_fit_into_the_memory(
         ensure!(peak < LIMIT_KIB, "{} had {peak} KiB", webhook.name());
     }
     let backup = Backup::new("after-the-flood", of_namespaces(&["nowhere"]));
-    eventually("creations are decided on", SOON, async || {
+    eventually("creations are decided on", TIMEOUT, async || {
         world
             .backups()
             .create(&dry_run(), &backup)

@@ -23,7 +23,6 @@ const CLIENTS: usize = 8;
 const ROTATIONS: usize = 4;
 /// Below one user's share of the ledger.
 const BURSTS: usize = 55;
-const SOON: Duration = Duration::from_mins(1);
 
 struct Watched {
     secrets: Api<Secret>,
@@ -68,14 +67,11 @@ impl Watched {
 
 async fn certificates_are_replaced_under_load_and_no_creation_fails(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let (stop, created) = (AtomicBool::new(false), AtomicUsize::new(0));
     let backups = world.backups();
     let watched = Watched::of(world);
-    let dry = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
+    let dry = dry_run();
     let client = async |number: usize| {
         while !stop.load(Ordering::SeqCst) {
             let backup = Backup::new(&format!("rotated-{number}"), of_namespaces(&["rotated"]));
@@ -86,7 +82,7 @@ async fn certificates_are_replaced_under_load_and_no_creation_fails(
     };
     let rotations = async {
         let mut seen = vec![watched.served().await?.context("no certificate")?];
-        let replaced = until("certificates are replaced", SOON, async || {
+        let replaced = until("certificates are replaced", TIMEOUT, async || {
             let served = watched.served().await?;
             if let Some(served) = served.filter(|served| !seen.contains(served)) {
                 seen.push(served);
@@ -119,7 +115,7 @@ async fn certificates_are_replaced_under_load_and_no_creation_fails(
 /// it.
 async fn each_creation_of_a_burst_has_one_claim_while_certificates_are_replaced(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let watched = Watched::of(world);
     let client = client_without_retries(world.plane.admin_kubeconfig()).await?;
     let backups: Api<Backup> = Api::namespaced(client.clone(), NAMESPACE);
@@ -190,9 +186,7 @@ async fn each_creation_of_a_burst_has_one_claim_while_certificates_are_replaced(
 
 /// A replica without a certificate makes a new one; the other replica takes it over, and they do
 /// not alternate.
-async fn a_lost_certificate_and_a_new_replica_do_not_alternate(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_lost_certificate_and_a_new_replica_do_not_alternate(world: &mut World) -> TestResult {
     let watched = Watched::of(world);
     world.webhooks[1].pause()?;
     watched.secrets.delete_object(SECRET).await?;
@@ -200,7 +194,7 @@ async fn a_lost_certificate_and_a_new_replica_do_not_alternate(
         bail!("two replicas are needed")
     };
     let made = async {
-        let made = until("a certificate is made", SOON, async || {
+        let made = until("a certificate is made", TIMEOUT, async || {
             anyhow::Ok(watched.served().await?.is_some())
         });
         let made = made.await;
@@ -212,13 +206,10 @@ async fn a_lost_certificate_and_a_new_replica_do_not_alternate(
     let (restarted, made) = tokio::join!(first.restart(), made);
     restarted?;
     made?;
-    let dry = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
+    let dry = dry_run();
     let backup = Backup::new("alternated", of_namespaces(&["alternated"]));
     let backups = world.backups();
-    until("creations pass", SOON, async || {
+    until("creations pass", TIMEOUT, async || {
         anyhow::Ok(backups.create(&dry, &backup).await.is_ok())
     })
     .await?;

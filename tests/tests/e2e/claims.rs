@@ -12,7 +12,7 @@ use backup_tests::control_plane::client_without_retries;
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{
     Resource as _,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 
 use crate::prelude::*;
@@ -38,11 +38,9 @@ crate::tests! {
     a_ledger_that_was_edited_by_hand_is_rebuilt,
 }
 
-const SOON: Duration = Duration::from_mins(1);
-
 async fn a_restore_that_may_wait_goes_before_backups_that_have_not_begun(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     world.config_maps("turn", 3).await?;
     world
         .back_up("turn-source", of_namespaces(&["turn"]))
@@ -68,11 +66,7 @@ async fn a_restore_that_may_wait_goes_before_backups_that_have_not_begun(
             .create_object(&patient("turn-waits", "turn-source"))
             .await
             .context("it may wait")?;
-        let late = refusal(
-            world
-                .create_backup("turn-late", of_namespaces(&["turn"]))
-                .await,
-        )?;
+        let late = world.refused_backup("turn-late", "turn").await?;
         ensure!(late.message.contains("turn-waits"), "{}", late.message);
         for name in names {
             let shown = plugin.run(&["describe", name]).await?;
@@ -111,7 +105,7 @@ async fn a_restore_that_may_wait_goes_before_backups_that_have_not_begun(
         );
     }
     // Waits for the end of the refused restore's intent.
-    eventually("a backup is admitted", SOON, async || {
+    eventually("a backup is admitted", TIMEOUT, async || {
         world
             .create_backup("turn-after", of_namespaces(&["turn"]))
             .await
@@ -131,7 +125,7 @@ fn patient(name: &str, source: &str) -> Restore {
 
 async fn a_restore_that_may_wait_goes_before_queued_backups_and_after_the_one_that_has_begun(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     world.config_maps("ahead", 20).await?;
     world
         .back_up("ahead-source", of_namespaces(&["ahead"]))
@@ -191,7 +185,7 @@ async fn a_restore_that_may_wait_goes_before_queued_backups_and_after_the_one_th
 
 /// "Cancel the queue, I must restore now": no claim is kept for its grace, which is two minutes
 /// here.
-async fn a_queue_that_is_deleted_is_in_nobodys_way(world: &mut World) -> anyhow::Result<()> {
+async fn a_queue_that_is_deleted_is_in_nobodys_way(world: &mut World) -> TestResult {
     world.config_maps("cancelled", 20).await?;
     let names: Vec<String> = (0..8).map(|n| format!("cancelled-{n}")).collect();
     for name in &names {
@@ -232,7 +226,7 @@ async fn a_queue_that_is_deleted_is_in_nobodys_way(world: &mut World) -> anyhow:
         .map_err(Into::into)
 }
 
-async fn a_backup_that_is_restored_from_cannot_be_deleted(world: &mut World) -> anyhow::Result<()> {
+async fn a_backup_that_is_restored_from_cannot_be_deleted(world: &mut World) -> TestResult {
     world.config_maps("kept", 2).await?;
     for name in ["kept-source", "kept-other"] {
         world.back_up(name, of_namespaces(&["kept"])).await?;
@@ -280,7 +274,7 @@ async fn a_backup_that_is_restored_from_cannot_be_deleted(world: &mut World) -> 
 
 async fn a_deletion_does_not_ask_for_what_its_backup_was_created_with(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     world.config_maps("asked-once", 2).await?;
     let deleter = deleter(world).await?;
     // A backup created by break-glass, deleted by a user without that permission; and annotations
@@ -338,7 +332,7 @@ async fn deleter(world: &World) -> anyhow::Result<Api<Backup>> {
             .await?;
     }
     let backups = Api::namespaced(world.plane.impersonate("dora").await?, NAMESPACE);
-    eventually("she may read", SOON, async || {
+    eventually("she may read", TIMEOUT, async || {
         backups.get_opt("none").await.map(|_| Probe::Ready(()))
     })
     .await?;
@@ -349,7 +343,7 @@ async fn deleter(world: &World) -> anyhow::Result<Api<Backup>> {
 /// one another.
 async fn a_namespace_is_deleted_with_a_backup_that_is_restored_from(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let name = "another-velero";
     ensure_namespace(&world.client, name).await?;
     world.name_installation(name).await?;
@@ -370,7 +364,7 @@ async fn a_namespace_is_deleted_with_a_backup_that_is_restored_from(
 
 async fn garbage_collection_of_a_backup_waits_for_the_restore_from_it(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let world = &*world.pause_controllers()?;
     let owners: Api<ConfigMap> = world.api();
     let owner = owners
@@ -397,7 +391,7 @@ async fn garbage_collection_of_a_backup_waits_for_the_restore_from_it(
     world.backup_gone("owned-source").await
 }
 
-async fn break_glass_is_admitted_and_the_person_named(world: &mut World) -> anyhow::Result<()> {
+async fn break_glass_is_admitted_and_the_person_named(world: &mut World) -> TestResult {
     let world = &*world.pause_controllers()?;
     world
         .create_claiming_restore("glass-holder", "glass")
@@ -424,7 +418,7 @@ async fn break_glass_is_admitted_and_the_person_named(world: &mut World) -> anyh
 
 async fn an_end_that_a_person_forces_leaves_an_event_with_the_reason(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let ends = |finalizer: &str| {
         // As if it were being worked on, which is not so.
         Patch::Merge(
@@ -485,9 +479,7 @@ async fn an_end_that_a_person_forces_leaves_an_event_with_the_reason(
     Ok(())
 }
 
-async fn objects_created_without_the_webhook_never_run_together(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn objects_created_without_the_webhook_never_run_together(world: &mut World) -> TestResult {
     world.config_maps("unguarded", 2).await?;
     world
         .back_up("unguarded-source", of_namespaces(&["unguarded"]))
@@ -512,7 +504,7 @@ async fn objects_created_without_the_webhook_never_run_together(
         };
         world.unregistered(created).await?;
     }
-    eventually("all have ended", SOON, async || {
+    eventually("all have ended", TIMEOUT, async || {
         let active = world.restores().list_all().await?.into_iter();
         let active = active.filter(|restore| restore.phase().is_active()).count();
         let running = world.backups().list_all().await?.into_iter();
@@ -574,7 +566,7 @@ async fn objects_created_without_the_webhook_never_run_together(
     Ok(())
 }
 
-async fn an_object_that_arrives_ended_needs_no_claim(world: &mut World) -> anyhow::Result<()> {
+async fn an_object_that_arrives_ended_needs_no_claim(world: &mut World) -> TestResult {
     let world = &*world.pause_controllers()?;
     world
         .create_claiming_restore("sync-holder", "synced")
@@ -590,7 +582,7 @@ async fn an_object_that_arrives_ended_needs_no_claim(world: &mut World) -> anyho
     world.delete_unfinished().await
 }
 
-async fn a_running_object_cannot_grow_its_footprint(world: &mut World) -> anyhow::Result<()> {
+async fn a_running_object_cannot_grow_its_footprint(world: &mut World) -> TestResult {
     let world = &*world.pause_controllers()?;
     world
         .create_backup("grows", of_namespaces(&["grows-a"]))

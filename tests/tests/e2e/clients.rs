@@ -29,7 +29,7 @@ crate::tests! { BESIDE_A_SIBLING: clients_that_must_wait_give_up_after_bounded_t
 /// Time after which a refusal counts as a hang.
 const PROMPT: Duration = Duration::from_secs(5);
 /// Time for which the end of a restore is delayed.
-const HELD: Duration = Duration::from_millis(2500);
+const END_DELAY: Duration = Duration::from_millis(2500);
 /// Duration of the webhook's failure.
 const TROUBLE: Duration = Duration::from_secs(4);
 
@@ -120,9 +120,7 @@ const CREATING: [(&str, &[&str]); 5] = [
     ),
 ];
 
-async fn every_client_prints_who_is_in_the_way_and_stores_nothing(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn every_client_prints_who_is_in_the_way_and_stores_nothing(world: &mut World) -> TestResult {
     let world = &*world.pause_controllers()?;
     let kubectl = world.kubectl()?;
     let holder = world.create_claiming_restore("holder", "clients-a").await?;
@@ -218,7 +216,7 @@ async fn every_client_prints_who_is_in_the_way_and_stores_nothing(
 
 async fn a_restore_is_refused_to_kubectl_with_the_backup_in_its_way(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let world = &*world.pause_controllers()?;
     let kubectl = world.kubectl()?;
     world
@@ -247,9 +245,7 @@ async fn a_restore_is_refused_to_kubectl_with_the_backup_in_its_way(
 }
 
 /// kubectl reads before it replaces, and the API server does not create custom resources by PUT.
-async fn replace_of_what_is_not_there_never_asks_the_webhook(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn replace_of_what_is_not_there_never_asks_the_webhook(world: &mut World) -> TestResult {
     let world = &*world.pause_controllers()?;
     let kubectl = world.kubectl()?;
     world.create_claiming_restore("holder", "clients-c").await?;
@@ -284,7 +280,7 @@ async fn replace_of_what_is_not_there_never_asks_the_webhook(
 
 /// The old object is already deleted when the new one is refused: no admission in between could
 /// prevent that. The stored backup is kept.
-async fn replace_with_force_deletes_before_it_is_refused(world: &mut World) -> anyhow::Result<()> {
+async fn replace_with_force_deletes_before_it_is_refused(world: &mut World) -> TestResult {
     world
         .create_backup("replaced", of_namespaces(&["clients-d"]))
         .await?;
@@ -319,7 +315,7 @@ async fn replace_with_force_deletes_before_it_is_refused(world: &mut World) -> a
 /// every client waits, and succeeds after the failure.
 async fn trouble_of_the_webhook_is_waited_out_by_clients_themselves(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let front = world.plane_front()?;
     front.set(Fault::Refuse);
     let creates = |name: &str| Backup::new(name, of_namespaces(&["clients-e"]));
@@ -338,9 +334,7 @@ async fn trouble_of_the_webhook_is_waited_out_by_clients_themselves(
     all_gone(world, "trouble").await
 }
 
-async fn without_any_webhook_creations_fail_at_once_and_say_why(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn without_any_webhook_creations_fail_at_once_and_say_why(world: &mut World) -> TestResult {
     for webhook in &mut world.webhooks {
         webhook.kill().await?;
     }
@@ -400,7 +394,7 @@ async fn without_webhook(world: &World) -> anyhow::Result<()> {
 /// The wish is an annotation; the answer is 429 with a delay in seconds, and the client waits.
 async fn a_creation_that_waits_is_admitted_when_the_holder_has_ended(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let world = &*world.pause_controllers()?;
     world.create_claiming_restore("held", "clients-g").await?;
     let waiting = |name: &str| {
@@ -411,7 +405,7 @@ async fn a_creation_that_waits_is_admitted_when_the_holder_has_ended(
         )
     };
     let (all, held) = tokio::join!(all_wait(world, "waits", waiting), async {
-        tokio::time::sleep(HELD).await;
+        tokio::time::sleep(END_DELAY).await;
         let stored = world.backups().list_all().await?;
         let early = stored
             .iter()
@@ -425,7 +419,7 @@ async fn a_creation_that_waits_is_admitted_when_the_holder_has_ended(
     held?;
     for seen in all? {
         ensure!(
-            seen.elapsed > HELD && seen.elapsed < Duration::from_secs(40),
+            seen.elapsed > END_DELAY && seen.elapsed < Duration::from_secs(40),
             "{:?}",
             seen.elapsed
         );
@@ -487,9 +481,7 @@ async fn all_gone(world: &World, stem: &str) -> anyhow::Result<()> {
 }
 
 /// kube-rs is left out: it tries 16 times with doubling pauses, which takes over four minutes.
-async fn clients_that_must_wait_give_up_after_bounded_tries(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn clients_that_must_wait_give_up_after_bounded_tries(world: &mut World) -> TestResult {
     let sibling = Sibling::start(&world.client, world.folder()).await?;
     let kubectl = world.kubectl()?;
     let told = |wish: &str| {

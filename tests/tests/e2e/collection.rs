@@ -24,9 +24,7 @@ crate::tests! {
     what_other_namespaces_have_many_of_is_listed_in_each_namespace,
 }
 
-async fn a_service_account_brings_its_bindings_into_the_backup(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_service_account_brings_its_bindings_into_the_backup(world: &mut World) -> TestResult {
     world.config_maps("bound", 1).await?;
     let roles: Api<ClusterRole> = Api::all(world.client.clone());
     let bindings: Api<ClusterRoleBinding> = Api::all(world.client.clone());
@@ -41,9 +39,7 @@ async fn a_service_account_brings_its_bindings_into_the_backup(
     bindings.create_json(binding).await?;
     world.service_account("bound").await?;
 
-    world
-        .create_backup("bound", of_namespaces(&["bound"]))
-        .await?;
+    world.start_backup("bound").await?;
     let backup = world.backup_ended("bound").await?;
     let names = world.backup_entries("bound").await?;
     bindings.delete_object("bound-binding").await?;
@@ -76,7 +72,7 @@ async fn a_service_account_brings_its_bindings_into_the_backup(
 
 async fn what_other_namespaces_have_many_of_is_listed_in_each_namespace(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     // Many more objects than the lists of two namespaces need.
     world.config_maps("beside-mine", 400).await?;
     for name in ["mine-one", "mine-two"] {
@@ -105,7 +101,7 @@ async fn what_other_namespaces_have_many_of_is_listed_in_each_namespace(
     world.delete_namespace("beside-mine").await
 }
 
-async fn listed_first_is_stored_first(world: &mut World) -> anyhow::Result<()> {
+async fn listed_first_is_stored_first(world: &mut World) -> TestResult {
     world.config_maps("ordered", 20).await?;
     let mut spec = of_namespaces(&["ordered"]);
     let order = "ordered/item-7,ordered/item-3,ordered/gone,ordered/item-11";
@@ -131,7 +127,7 @@ async fn listed_first_is_stored_first(world: &mut World) -> anyhow::Result<()> {
 
 async fn a_namespace_that_leaves_itself_out_takes_nothing_else_along(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     for name in ["left-out", "stays-in"] {
         world.config_maps(name, 1).await?;
     }
@@ -155,9 +151,7 @@ async fn a_namespace_that_leaves_itself_out_takes_nothing_else_along(
     Ok(())
 }
 
-async fn an_unreadable_policy_is_refused_with_all_its_errors(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn an_unreadable_policy_is_refused_with_all_its_errors(world: &mut World) -> TestResult {
     let maps: Api<ConfigMap> = world.api();
     let text = "version: v2\nvolumePolicies:\n- conditions: { capacity: big, colour: red }\n  action: { type: copy }\n";
     let map = json!({ "metadata": { "name": "bad-policy" }, "data": { "policy.yaml": text } });
@@ -203,9 +197,7 @@ async fn an_unreadable_policy_is_refused_with_all_its_errors(
 }
 
 /// A policy requests file system backup of volumes, and the backup wants no snapshots.
-async fn fs_backup_without_snapshots_is_an_error_of_each_claim(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn fs_backup_without_snapshots_is_an_error_of_each_claim(world: &mut World) -> TestResult {
     for name in ["one", "two"] {
         host_path_claim(&world.client, "copied", name, "/tmp").await?;
     }
@@ -234,9 +226,7 @@ async fn fs_backup_without_snapshots_is_an_error_of_each_claim(
 }
 
 /// An object of 1.4 MiB, and names that only some types allow.
-async fn odd_names_and_large_objects_are_stored_as_they_are(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn odd_names_and_large_objects_are_stored_as_they_are(world: &mut World) -> TestResult {
     let odd = "odd:name *?[x]\"'\\\\ü{}|<>&;$~^`!@#()=+,";
     let roles: Api<ClusterRole> = Api::all(world.client.clone());
     roles
@@ -256,7 +246,7 @@ async fn odd_names_and_large_objects_are_stored_as_they_are(
         "metadata": { "name": name, "namespace": "odd" }, "filling": "x".repeat(1_430_000) });
     create_all(&world.client, [large]).await?;
 
-    world.create_backup("odd", of_namespaces(&["odd"])).await?;
+    world.start_backup("odd").await?;
     let backup = world.backup_ended("odd").await?;
     let entries = world
         .s3()?
@@ -300,7 +290,7 @@ async fn odd_names_and_large_objects_are_stored_as_they_are(
 
 async fn an_api_group_that_is_down_is_an_error_and_the_rest_intact(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     world.config_maps("beside", 3).await?;
     let service = register_unreachable_group(&world.client, "down.example.com").await?;
     let spec = of_namespaces(&["beside"]);
@@ -311,7 +301,7 @@ async fn an_api_group_that_is_down_is_an_error_and_the_rest_intact(
     let backup = ended?;
     ensure!(backup.status.errors == 1, "{:?}", backup.status);
     let results = world.backup_results("beside").await?;
-    ensure!(results.contains("down.example.com"), "{results}");
+    says(&results, &["down.example.com"])?;
     let names = world.backup_entries("beside").await?;
     ensure!(
         names

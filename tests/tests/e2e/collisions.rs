@@ -23,16 +23,10 @@ crate::tests! { CONTROL: the_naive_webhook_is_caught_letting_a_collision_through
 
 const ROUNDS: usize = 60;
 
-async fn a_backup_is_refused_while_a_restore_runs_and_names_it(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_backup_is_refused_while_a_restore_runs_and_names_it(world: &mut World) -> TestResult {
     let paused = world.pause_controllers()?;
     paused.create_claiming_restore("holder", "locked-a").await?;
-    let error = refusal(
-        paused
-            .create_backup("collides", of_namespaces(&["locked-a"]))
-            .await,
-    )?;
+    let error = paused.refused_backup("collides", "locked-a").await?;
     ensure!(
         error.code == 403 && error.reason == "Forbidden",
         "{error:?}"
@@ -45,9 +39,7 @@ async fn a_backup_is_refused_while_a_restore_runs_and_names_it(
     paused.delete_unfinished().await
 }
 
-async fn a_restore_is_refused_while_a_backup_runs_and_names_it(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_restore_is_refused_while_a_backup_runs_and_names_it(world: &mut World) -> TestResult {
     let paused = world.pause_controllers()?;
     paused
         .create_backup("holder", of_namespaces(&["locked-b"]))
@@ -65,7 +57,7 @@ async fn a_restore_is_refused_while_a_backup_runs_and_names_it(
     paused.delete_unfinished().await
 }
 
-async fn backups_of_other_namespaces_are_not_in_the_way(world: &mut World) -> anyhow::Result<()> {
+async fn backups_of_other_namespaces_are_not_in_the_way(world: &mut World) -> TestResult {
     let paused = world.pause_controllers()?;
     paused.create_claiming_restore("holder", "locked-c").await?;
     paused
@@ -74,17 +66,12 @@ async fn backups_of_other_namespaces_are_not_in_the_way(world: &mut World) -> an
     paused.delete_unfinished().await
 }
 
-async fn a_dry_run_gives_the_same_verdict_and_writes_nothing(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_dry_run_gives_the_same_verdict_and_writes_nothing(world: &mut World) -> TestResult {
     let world = &*world.pause_controllers()?;
     world
         .create_claiming_restore("dry-holder", "locked-d")
         .await?;
-    let dry = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
+    let dry = dry_run();
     let denied = world
         .backups()
         .create(&dry, &Backup::new("dry-run", of_namespaces(&["locked-d"])))
@@ -116,9 +103,7 @@ async fn a_dry_run_gives_the_same_verdict_and_writes_nothing(
     world.delete_unfinished().await
 }
 
-async fn of_two_colliding_creations_at_most_one_is_admitted(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn of_two_colliding_creations_at_most_one_is_admitted(world: &mut World) -> TestResult {
     // Stopped and not paused: the rounds may take longer than a lease.
     for controller in &mut world.controllers {
         controller.stop(Duration::from_mins(1)).await?;
@@ -141,9 +126,7 @@ async fn of_two_colliding_creations_at_most_one_is_admitted(
     Ok(())
 }
 
-async fn the_naive_webhook_is_caught_letting_a_collision_through(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn the_naive_webhook_is_caught_letting_a_collision_through(world: &mut World) -> TestResult {
     let seen = collide(world).await?;
     println!("    {seen:?}");
     ensure!(
@@ -155,16 +138,12 @@ async fn the_naive_webhook_is_caught_letting_a_collision_through(
 
 /// A refusal leaves no trace, and the scope is free as soon as the holding object is gone: the
 /// webhook checks again by itself, even without a controller.
-async fn a_refused_creation_is_never_stored(world: &mut World) -> anyhow::Result<()> {
+async fn a_refused_creation_is_never_stored(world: &mut World) -> TestResult {
     let world = &*world.pause_controllers()?;
     world
         .create_claiming_restore("ended-by-hand", "locked-e")
         .await?;
-    refusal(
-        world
-            .create_backup("collides", of_namespaces(&["locked-e"]))
-            .await,
-    )?;
+    world.refused_backup("collides", "locked-e").await?;
     ensure!(
         world.backups().get_opt("collides").await?.is_none(),
         "a refused creation was stored"
@@ -183,7 +162,7 @@ async fn a_refused_creation_is_never_stored(world: &mut World) -> anyhow::Result
 /// The API server uses HTTP/1.1 for webhooks and keeps idle connections. A review on a connection
 /// whose end it has not yet seen is lost with the replica: that creation fails closed at once, and
 /// that connection is not used again.
-async fn admission_goes_on_when_a_replica_is_killed(world: &mut World) -> anyhow::Result<()> {
+async fn admission_goes_on_when_a_replica_is_killed(world: &mut World) -> TestResult {
     /// Maximum number of idle connections from the API server to one host.
     const IDLE_CONNECTIONS: usize = 25;
     world.webhooks[0].kill().await?;
@@ -223,7 +202,7 @@ async fn admission_goes_on_when_a_replica_is_killed(world: &mut World) -> anyhow
     Ok(())
 }
 
-async fn an_ended_object_cannot_be_started_again(world: &mut World) -> anyhow::Result<()> {
+async fn an_ended_object_cannot_be_started_again(world: &mut World) -> TestResult {
     world.backed_up("ended", 1).await?;
     for patch in [
         json!({ "status": { "phase": "New" } }),

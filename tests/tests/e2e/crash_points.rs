@@ -17,9 +17,7 @@ crate::tests! {
 /// Name of namespace, bucket and location.
 const PLACE: &str = "crash-points";
 
-async fn a_controller_killed_at_any_point_resumes_to_one_end(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_controller_killed_at_any_point_resumes_to_one_end(world: &mut World) -> TestResult {
     world.needs_debug_build()?;
     world.s3()?.create_versioned_bucket(PLACE).await?;
     world.s3_location(PLACE, &world.s3()?.url()).await?;
@@ -38,7 +36,7 @@ async fn a_controller_killed_at_any_point_resumes_to_one_end(
     Ok(())
 }
 
-async fn a_restore_killed_at_any_point_resumes_to_one_end(world: &mut World) -> anyhow::Result<()> {
+async fn a_restore_killed_at_any_point_resumes_to_one_end(world: &mut World) -> TestResult {
     world.needs_debug_build()?;
     let place = "crash-restores";
     world.s3()?.create_versioned_bucket(place).await?;
@@ -56,7 +54,7 @@ async fn a_restore_killed_at_any_point_resumes_to_one_end(world: &mut World) -> 
         ended.with_context(|| format!("killed at {point}"))?;
         let there = world.count_config_maps(&name).await?;
         ensure!(there >= 20, "killed at {point}: {there} of 20 are there");
-        eventually("its claim is free", REACHED, async || {
+        eventually("its claim is free", POINT_TIMEOUT, async || {
             let claims = world.claims().await?;
             anyhow::Ok(when(!claims.contains(&name), claims))
         })
@@ -99,9 +97,7 @@ async fn each_file_is_there_once(world: &World, bucket: &str, name: &str) -> any
 }
 
 /// Files left behind by a deleted Restore do not keep a later one of the same name from ending.
-async fn a_restore_made_again_under_its_name_has_files_of_its_own(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_restore_made_again_under_its_name_has_files_of_its_own(world: &mut World) -> TestResult {
     let name = "made-again";
     world.backed_up(name, 3).await?;
     world
@@ -109,7 +105,7 @@ async fn a_restore_made_again_under_its_name_has_files_of_its_own(
         .await?;
     // The files are deleted with the object.
     world.restores().delete_object(name).await?;
-    world.restores().wait_gone(name, REACHED).await?;
+    world.restores().wait_gone(name, POINT_TIMEOUT).await?;
     let left = world.s3()?.keys(BUCKET).await?;
     ensure!(
         !left
@@ -122,7 +118,7 @@ async fn a_restore_made_again_under_its_name_has_files_of_its_own(
         .await?;
     // A user removes the finalizer that would have deleted them.
     world.restores().delete_at_once(name).await?;
-    world.restores().wait_gone(name, REACHED).await?;
+    world.restores().wait_gone(name, POINT_TIMEOUT).await?;
     let left = world.s3()?.keys(BUCKET).await?;
     ensure!(
         left.iter()
@@ -142,7 +138,7 @@ async fn a_restore_made_again_under_its_name_has_files_of_its_own(
 
 async fn a_controller_killed_before_it_reports_a_refusal_reports_it(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     world.needs_debug_build()?;
     for EndsEarly {
         point,
@@ -160,9 +156,7 @@ async fn a_controller_killed_before_it_reports_a_refusal_reports_it(
 }
 
 /// A backup found in a bucket is imported with all of its objects.
-async fn a_synced_backup_arrives_whole_whenever_a_controller_dies(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_synced_backup_arrives_whole_whenever_a_controller_dies(world: &mut World) -> TestResult {
     world.needs_debug_build()?;
     let bucket = "crash-sync";
     world.s3()?.create_bucket(bucket).await?;
@@ -187,7 +181,7 @@ async fn a_synced_backup_arrives_whole_whenever_a_controller_dies(
         )?;
         world.store_completed(bucket, &name)?;
         world.controllers[0]
-            .killed(REACHED)
+            .killed(POINT_TIMEOUT)
             .await
             .with_context(|| format!("{point} was not reached"))?;
         let half = world.backups().get(&name).await?;

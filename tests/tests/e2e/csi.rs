@@ -5,7 +5,7 @@ mod policies;
 
 use backup_core::{
     api::{BackupStatus, GoDuration},
-    labels::{CANCEL_ANNOTATION, MISSING_DATA_ANNOTATION},
+    labels::{CANCEL_ANNOTATION, MISSING_DATA_ANNOTATION, annotation},
     volume_data::MissingData,
 };
 use backup_tests::snapshots::{self, Behaviour, SnapshotController};
@@ -37,7 +37,6 @@ crate::tests! {
 
 /// Timeout of a restore for a snapshot that cannot be used.
 pub const PATIENCE: &str = "--resource-timeout=15s";
-const SOON: Duration = Duration::from_mins(1);
 
 async fn ready(world: &World) -> anyhow::Result<SnapshotController> {
     let client = &world.client;
@@ -84,7 +83,7 @@ fn snapshotted(status: &BackupStatus) -> (i64, i64) {
 
 async fn a_claim_is_snapshotted_and_completed_means_its_data_is_there(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-good", "data", "ready").await?;
     let backup = world
@@ -173,7 +172,7 @@ async fn a_claim_is_snapshotted_and_completed_means_its_data_is_there(
         )
         .await?;
 
-    nothing_left(world)
+    snapshots::none_left(&world.client)
         .await
         .context("the snapshot has left the cluster")?;
     ensure!(driver.stored() == stored, "the snapshot itself is gone");
@@ -186,13 +185,11 @@ async fn a_claim_is_snapshotted_and_completed_means_its_data_is_there(
         "the backup went before its snapshot: {:?}",
         driver.stored()
     );
-    nothing_left(world).await
+    snapshots::none_left(&world.client).await
 }
 
 /// Existing claims are left unchanged.
-async fn a_restore_provisions_missing_claims_from_their_snapshots(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_restore_provisions_missing_claims_from_their_snapshots(world: &mut World) -> TestResult {
     let driver = ready(world).await?;
     let (client, [here, there]) = (&world.client, ["csi-back", "csi-copy"]);
     snapshots::claim(client, here, "data", "ready").await?;
@@ -208,16 +205,15 @@ async fn a_restore_provisions_missing_claims_from_their_snapshots(
     // No controller removes their finalizers here.
     claims.delete_at_once("data").await?;
     volumes.delete_at_once("pv-csi-back-data").await?;
-    claims.wait_gone("data", SOON).await?;
+    claims.wait_gone("data", TIMEOUT).await?;
 
     // In place, where one claim exists, and into another namespace, where none does.
     for (name, mapped) in [("csi-in-place", None), ("csi-moved", Some(there))] {
         let mapping = format!("--namespace-mappings={here}:{}", mapped.unwrap_or(here));
         let plan = world
             .kubectl_backup()
-            .succeeds(&["restore", here, &mapping, "--plan"])
-            .await?
-            .stdout;
+            .stdout(&["restore", here, &mapping, "--plan"])
+            .await?;
         let kept = "the data of 1 of 2 volumes would not come back: csi-back/kept (its claim was there already";
         ensure!(plan.contains(kept) == mapped.is_none(), "{plan}");
         ensure!(
@@ -295,7 +291,7 @@ async fn take_away(world: &World) -> anyhow::Result<()> {
             api.delete_object(&one.name_any()).await?;
         }
     }
-    nothing_left(world).await
+    snapshots::none_left(&world.client).await
 }
 
 /// The storage system's name of a claim's volume, once it has one.
@@ -304,7 +300,7 @@ async fn disk(client: &Client, namespace: &str, claim: &str) -> anyhow::Result<S
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
     eventually(
         &format!("claim {namespace}/{claim} has a volume"),
-        SOON,
+        TIMEOUT,
         async || {
             let found = claims.get(claim).await?;
             let Some(volume) = found.spec.and_then(|spec| spec.volume_name) else {
@@ -324,9 +320,7 @@ async fn disk(client: &Client, namespace: &str, claim: &str) -> anyhow::Result<S
     .await
 }
 
-async fn a_restore_whose_snapshot_is_not_usable_is_not_completed(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_restore_whose_snapshot_is_not_usable_is_not_completed(world: &mut World) -> TestResult {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-lost", "data", "ready").await?;
     world
@@ -339,12 +333,7 @@ async fn a_restore_whose_snapshot_is_not_usable_is_not_completed(
     let restore = world
         .run_restore("csi-lost", spec, RestorePhase::PartiallyFailed)
         .await?;
-    let missing = MissingData::read(
-        restore
-            .annotations()
-            .get(MISSING_DATA_ANNOTATION)
-            .map(String::as_str),
-    );
+    let missing = MissingData::read(annotation(&restore, MISSING_DATA_ANNOTATION));
     let missing = missing.context("nothing is said of the data")?;
     ensure!((missing.missing, missing.of) == (1, 1), "{missing:?}");
     ensure!(
@@ -352,10 +341,7 @@ async fn a_restore_whose_snapshot_is_not_usable_is_not_completed(
         "{missing:?}"
     );
     let errors = world.restore_errors("csi-lost").await?;
-    ensure!(
-        errors.contains("data") && errors.contains("there is no snapshot"),
-        "{errors}"
-    );
+    says(&errors, &["data", "there is no snapshot"])?;
     let info = restored_volumes(world, "csi-lost").await?;
     ensure!(
         info.as_array().is_some_and(|told| told.len() == 1),
@@ -368,9 +354,7 @@ async fn a_restore_whose_snapshot_is_not_usable_is_not_completed(
     take_away(world).await
 }
 
-async fn a_snapshot_that_errs_is_reported_and_fails_no_other(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_snapshot_that_errs_is_reported_and_fails_no_other(world: &mut World) -> TestResult {
     let _driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-two", "good", "ready").await?;
     snapshots::claim(&world.client, "csi-two", "bad", "errs").await?;
@@ -400,26 +384,16 @@ async fn a_snapshot_that_errs_is_reported_and_fails_no_other(
     ensure!(results == [json!("failed"), json!("succeeded")], "{info}");
     let described = world
         .kubectl_backup()
-        .succeeds(&["describe", "csi-two"])
-        .await?
-        .stdout;
+        .stdout(&["describe", "csi-two"])
+        .await?;
     let missing = "the data of 1 of 2 volumes is not in it: csi-two/bad (its snapshot failed)";
-    ensure!(described.contains(missing), "{described}");
-    let listed = world
-        .kubectl_backup()
-        .succeeds(&["get", "csi-two"])
-        .await?
-        .stdout;
-    ensure!(
-        listed.contains("PartiallyFailed (1 volume without data)"),
-        "{listed}"
-    );
-    nothing_left(world).await
+    says(&described, &[missing])?;
+    let listed = world.kubectl_backup().stdout(&["get", "csi-two"]).await?;
+    says(&listed, &["PartiallyFailed (1 volume without data)"])?;
+    snapshots::none_left(&world.client).await
 }
 
-async fn a_snapshot_that_is_never_cut_is_an_error_of_its_claim(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_snapshot_that_is_never_cut_is_an_error_of_its_claim(world: &mut World) -> TestResult {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-uncut", "data", "never-cut").await?;
     let spec = BackupSpec {
@@ -439,12 +413,10 @@ async fn a_snapshot_that_is_never_cut_is_an_error_of_its_claim(
         "{results}"
     );
     ensure!(driver.stored().is_empty(), "{:?}", driver.stored());
-    nothing_left(world).await
+    snapshots::none_left(&world.client).await
 }
 
-async fn a_snapshot_that_is_never_ready_ends_by_its_deadline(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_snapshot_that_is_never_ready_ends_by_its_deadline(world: &mut World) -> TestResult {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-stuck", "data", "never-ready").await?;
     let spec = BackupSpec {
@@ -471,19 +443,15 @@ async fn a_snapshot_that_is_never_ready_ends_by_its_deadline(
         "what nobody can use stays: {:?}",
         driver.stored()
     );
-    nothing_left(world).await
+    snapshots::none_left(&world.client).await
 }
 
-async fn a_killed_controller_goes_on_waiting_for_snapshots(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_killed_controller_goes_on_waiting_for_snapshots(world: &mut World) -> TestResult {
     let driver = ready(world).await?;
     for name in ["one", "two", "three"] {
         snapshots::claim(&world.client, "csi-killed", name, "slow").await?;
     }
-    world
-        .create_backup("csi-killed", of_namespaces(&["csi-killed"]))
-        .await?;
+    world.start_backup("csi-killed").await?;
     world.backup_waits("csi-killed").await?;
     let cut = driver.stored();
     ensure!(cut.len() == 3, "{cut:?}");
@@ -497,15 +465,13 @@ async fn a_killed_controller_goes_on_waiting_for_snapshots(
         backup.status
     );
     ensure!(driver.stored() == cut, "snapshots were cut twice, or lost");
-    nothing_left(world).await
+    snapshots::none_left(&world.client).await
 }
 
-async fn waiting_backups_hold_no_slot(world: &mut World) -> anyhow::Result<()> {
+async fn waiting_backups_hold_no_slot(world: &mut World) -> TestResult {
     let _driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-long", "data", "slow").await?;
-    world
-        .create_backup("csi-long", of_namespaces(&["csi-long"]))
-        .await?;
+    world.start_backup("csi-long").await?;
     world.backup_waits("csi-long").await?;
     world.backed_up("csi-beside", 3).await?;
     let phase = world.backups().get("csi-long").await?.phase();
@@ -516,12 +482,10 @@ async fn waiting_backups_hold_no_slot(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn a_person_can_cancel_operations(world: &mut World) -> anyhow::Result<()> {
+async fn a_person_can_cancel_operations(world: &mut World) -> TestResult {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-cancel", "data", "never-ready").await?;
-    world
-        .create_backup("csi-cancel", of_namespaces(&["csi-cancel"]))
-        .await?;
+    world.start_backup("csi-cancel").await?;
     world.backup_waits("csi-cancel").await?;
     let cancel = json!({ "metadata": { "annotations": { CANCEL_ANNOTATION: "true" } } });
     world.backups().merge_patch("csi-cancel", cancel).await?;
@@ -535,28 +499,24 @@ async fn a_person_can_cancel_operations(world: &mut World) -> anyhow::Result<()>
         .as_str()
         .unwrap_or_default();
     ensure!(error.starts_with("cancelled"), "{operations}");
-    nothing_left(world).await?;
+    snapshots::none_left(&world.client).await?;
     ensure!(driver.stored().is_empty(), "{:?}", driver.stored());
     Ok(())
 }
 
-async fn a_deleted_backup_takes_its_running_snapshots_along(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_deleted_backup_takes_its_running_snapshots_along(world: &mut World) -> TestResult {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-deleted", "data", "never-ready").await?;
-    world
-        .create_backup("csi-deleted", of_namespaces(&["csi-deleted"]))
-        .await?;
+    world.start_backup("csi-deleted").await?;
     world.backup_waits("csi-deleted").await?;
     world.backups().delete_object("csi-deleted").await?;
     world.backup_gone("csi-deleted").await?;
-    nothing_left(world).await?;
+    snapshots::none_left(&world.client).await?;
     ensure!(driver.stored().is_empty(), "{:?}", driver.stored());
     Ok(())
 }
 
-async fn claims_without_a_snapshot_are_named(world: &mut World) -> anyhow::Result<()> {
+async fn claims_without_a_snapshot_are_named(world: &mut World) -> TestResult {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-none", "data", "ready").await?;
     snapshots::host_path_claim(&world.client, "csi-none", "local", "/tmp").await?;
@@ -593,7 +553,7 @@ async fn claims_without_a_snapshot_are_named(world: &mut World) -> anyhow::Resul
 
 async fn a_location_read_only_or_gone_during_operations_is_awaited(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let driver = ready(world).await?;
     let url = world.s3()?.url();
     for (name, class) in [
@@ -662,28 +622,6 @@ async fn a_location_read_only_or_gone_during_operations_is_awaited(
         driver.stored()
     );
     Ok(())
-}
-
-/// Waits until the cluster has no VolumeSnapshot and no content.
-async fn nothing_left(world: &World) -> anyhow::Result<()> {
-    eventually(
-        "no snapshot is left in the cluster",
-        Duration::from_secs(20),
-        async || {
-            let mut left = Vec::new();
-            for kind in ["VolumeSnapshot", "VolumeSnapshotContent"] {
-                let api = snapshots::api(&world.client, kind, None);
-                left.extend(
-                    api.list_all()
-                        .await?
-                        .iter()
-                        .map(kube::ResourceExt::name_any),
-                );
-            }
-            Ok::<_, kube::Error>(when(left.is_empty(), left.join(", ")))
-        },
-    )
-    .await
 }
 
 /// The stored volume information of a restore.

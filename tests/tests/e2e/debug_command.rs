@@ -70,9 +70,7 @@ fn is_without_secrets(files: &BTreeMap<String, String>) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn the_archive_for_a_report_has_everything_but_secrets(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn the_archive_for_a_report_has_everything_but_secrets(world: &mut World) -> TestResult {
     let name = "debug-all";
     world.config_maps(name, 3).await?;
     let mut spec = of_namespaces(&[name]);
@@ -143,9 +141,7 @@ async fn the_archive_for_a_report_has_everything_but_secrets(
     uproot(world, name).await
 }
 
-async fn who_may_only_read_gets_an_archive_that_names_the_rest(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn who_may_only_read_gets_an_archive_that_names_the_rest(world: &mut World) -> TestResult {
     let name = "debug-reader";
     world.config_maps(name, 3).await?;
     world.back_up(name, of_namespaces(&[name])).await?;

@@ -17,7 +17,6 @@ crate::tests! {
 }
 
 const PLACE: &str = "deleted-halfway";
-const SOON: Duration = Duration::from_mins(1);
 
 /// A bucket and a location, and a claim whose volume is snapshotted at once.
 async fn ready(world: &World, place: &str, url: &str) -> anyhow::Result<SnapshotController> {
@@ -40,20 +39,7 @@ async fn stored_snapshots(
     world: &World,
     driver: &SnapshotController,
 ) -> anyhow::Result<BTreeSet<String>> {
-    eventually("no snapshot is left in the cluster", SOON, async || {
-        let mut left = Vec::new();
-        for kind in ["VolumeSnapshot", "VolumeSnapshotContent"] {
-            left.extend(
-                snapshots::api(&world.client, kind, None)
-                    .list_all()
-                    .await?
-                    .iter()
-                    .map(ResourceExt::name_any),
-            );
-        }
-        Ok::<_, kube::Error>(when(left.is_empty(), left.join(", ")))
-    })
-    .await?;
+    snapshots::none_left(&world.client).await?;
     Ok(driver.stored())
 }
 
@@ -67,7 +53,7 @@ async fn is_stored(world: &World, bucket: &str, name: &str) -> anyhow::Result<bo
 
 async fn a_backup_deleted_at_any_point_keeps_its_snapshot_if_and_only_if_it_is_stored(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     world.needs_debug_build()?;
     let url = world.s3()?.url();
     let driver = ready(world, PLACE, &url).await?;
@@ -85,7 +71,7 @@ async fn a_backup_deleted_at_any_point_keeps_its_snapshot_if_and_only_if_it_is_s
         world.crash_at(point).await?;
         world.create_backup(&name, of_place(PLACE)).await?;
         world.controllers[0]
-            .killed(REACHED)
+            .killed(POINT_TIMEOUT)
             .await
             .with_context(|| format!("{point} was not reached"))?;
         world.backups().delete_object(&name).await?;
@@ -134,7 +120,7 @@ async fn a_backup_deleted_at_any_point_keeps_its_snapshot_if_and_only_if_it_is_s
     Ok(())
 }
 
-async fn a_deletion_killed_at_any_point_leaves_nothing(world: &mut World) -> anyhow::Result<()> {
+async fn a_deletion_killed_at_any_point_leaves_nothing(world: &mut World) -> TestResult {
     world.needs_debug_build()?;
     let (url, place) = (world.s3()?.url(), "deletion-killed");
     let driver = ready(world, place, &url).await?;
@@ -176,20 +162,14 @@ async fn a_deletion_killed_at_any_point_leaves_nothing(world: &mut World) -> any
 /// Everything is collected, but the store refuses all writes.
 async fn a_store_that_is_down_keeps_no_restore_out_and_no_deletion_back(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let (place, elsewhere) = ("store-down", "store-down-saved");
     world.config_maps(place, 20).await?;
     world.back_up(elsewhere, of_namespaces(&[place])).await?;
     let front: FaultyS3 = world.faulty_s3().await?;
     let driver = ready(world, place, &front.url()).await?;
     let down = |asked: &Asked| asked.key.contains("/record-2") || asked.makes_final();
-    front.rule(move |asked| {
-        if down(asked) {
-            Mood::Answer(503)
-        } else {
-            Mood::Pass
-        }
-    });
+    front.affect(Mood::Answer(503), down);
     for name in ["stuck", "stuck-and-deleted"] {
         world.create_backup(name, of_place(place)).await?;
         world.backup_blocked(name, &BackupPhase::Finalizing).await?;

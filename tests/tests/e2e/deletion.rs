@@ -9,7 +9,7 @@ use backup_core::{
         delete_backup_request::DeleteBackupRequestSpec,
     },
     deletion::Waits,
-    labels::{BACKUP_UID, DELETION_WAITS_ANNOTATION},
+    labels::{BACKUP_UID, DELETION_WAITS_ANNOTATION, annotation},
 };
 use backup_tests::faulty_s3::{Asked, FaultyS3, Mood};
 use jiff::{SignedDuration, Timestamp};
@@ -27,7 +27,6 @@ crate::tests! {
     thousands_of_versions_go_in_pages_and_with_little_memory,
 }
 
-const SOON: Duration = Duration::from_secs(30);
 /// Number of versions of one key; a page of a listing has a thousand.
 const VERSIONS: usize = 2500;
 /// Memory beyond that of the controller before (KiB).
@@ -110,12 +109,7 @@ async fn versions(world: &World, name: &str) -> anyhow::Result<Vec<(String, bool
 }
 
 fn waits_of(backup: &Backup) -> Option<Waits> {
-    Waits::read(
-        backup
-            .annotations()
-            .get(DELETION_WAITS_ANNOTATION)
-            .map(String::as_str),
-    )
+    Waits::read(annotation(backup, DELETION_WAITS_ANNOTATION))
 }
 
 /// Waits until the backup says what its deletion is waiting for.
@@ -123,7 +117,7 @@ async fn waits(world: &World, name: &str) -> anyhow::Result<Waits> {
     let waits = |backup: &Backup| waits_of(backup).is_some();
     let backup = world
         .backups()
-        .wait_until(name, "waits with its deletion", SOON, waits)
+        .wait_until(name, "waits with its deletion", TIMEOUT, waits)
         .await?;
     waits_of(&backup).context("it waits no more")
 }
@@ -151,9 +145,7 @@ fn asks_versions(asked: &Asked) -> bool {
 }
 
 /// If a bucket keeps no versions, none are requested.
-async fn a_deletion_removes_every_version_that_a_bucket_keeps(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_deletion_removes_every_version_that_a_bucket_keeps(world: &mut World) -> TestResult {
     for (name, keeps) in [("all-versions", true), ("no-versions", false)] {
         if keeps {
             world.s3()?.create_versioned_bucket(name).await?;
@@ -164,7 +156,7 @@ async fn a_deletion_removes_every_version_that_a_bucket_keeps(
         ensure!(!versions(world, name).await?.is_empty());
         let before = front.asked().len();
         ask(world, &backup, name).await?;
-        gone(world, name, SOON).await?;
+        gone(world, name, TIMEOUT).await?;
         ensure!(
             versions(world, name).await?.is_empty(),
             "{:?}",
@@ -182,29 +174,18 @@ async fn a_deletion_removes_every_version_that_a_bucket_keeps(
 
 /// The controller is killed after delete markers have hidden everything; nothing becomes visible
 /// again.
-async fn a_deletion_killed_while_it_removes_versions_is_finished(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_deletion_killed_while_it_removes_versions_is_finished(world: &mut World) -> TestResult {
     let name = "killed-hidden";
     world.s3()?.create_versioned_bucket(name).await?;
     let (front, backup) = stored_behind_proxy(world, name).await?;
-    front.rule(|asked| {
-        if asks_versions(asked) {
-            Mood::Held
-        } else {
-            Mood::Pass
-        }
-    });
+    front.affect(Mood::Held, asks_versions);
     ask(world, &backup, name).await?;
     front
-        .wait_for_request("all is hidden", SOON, asks_versions)
+        .wait_for_request("all is hidden", TIMEOUT, asks_versions)
         .await?;
     world.controllers[0].kill().await?;
     let visible = seen(world, name).await?;
-    ensure!(
-        visible == [format!("backups/{name}/.private/owner")],
-        "{visible:?}"
-    );
+    ensure!(visible == [format!("backups/{name}/.private/owner")]);
     world.controllers[0].restart().await?;
     front.calm();
     gone(world, name, Duration::from_mins(1)).await?;
@@ -217,9 +198,7 @@ async fn a_deletion_killed_while_it_removes_versions_is_finished(
 }
 
 /// The backup says until when it is locked, and another controller continues to wait.
-async fn a_locked_backup_is_deleted_by_itself_when_the_lock_ends(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_locked_backup_is_deleted_by_itself_when_the_lock_ends(world: &mut World) -> TestResult {
     let name = "locked-away";
     world.s3()?.create_lockable_bucket(name).await?;
     let (front, backup) = stored_behind_proxy(world, name).await?;
@@ -268,18 +247,14 @@ async fn a_locked_backup_is_deleted_by_itself_when_the_lock_ends(
         request.phase == Some(DeleteBackupRequestPhase::InProgress) && request.errors.is_empty(),
         "{request:?}"
     );
-    ensure!(
-        seen(world, name).await? == [key(".private/owner")],
-        "{:?}",
-        seen(world, name).await?
-    );
+    ensure!(seen(world, name).await? == [key(".private/owner")]);
     let described = world
         .kubectl_backup()
         .run(&["describe", name])
         .await?
         .stdout;
     let sentence = format!("its deletion waits until {last} (object lock)");
-    ensure!(described.contains(&sentence), "{described}");
+    says(&described, &[&sentence])?;
     let listed = world.kubectl_backup().run(&["get", name]).await?.stdout;
     let date = last.strftime("%Y-%m-%d %H:%MZ").to_string();
     ensure!(
@@ -289,7 +264,7 @@ async fn a_locked_backup_is_deleted_by_itself_when_the_lock_ends(
 
     // It needs no place in the ledger, which might not hold all such deletions. No restore begins
     // from the backup.
-    until("its place is given back", SOON, async || {
+    until("its place is given back", TIMEOUT, async || {
         anyhow::Ok(!has_place(world, name).await?)
     })
     .await?;
@@ -332,9 +307,7 @@ async fn a_locked_backup_is_deleted_by_itself_when_the_lock_ends(
     world.remove_location(name).await
 }
 
-async fn a_deletion_behind_a_legal_hold_is_retried_on_request(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_deletion_behind_a_legal_hold_is_retried_on_request(world: &mut World) -> TestResult {
     let name = "held-back";
     world.s3()?.create_lockable_bucket(name).await?;
     world
@@ -359,16 +332,13 @@ async fn a_deletion_behind_a_legal_hold_is_retried_on_request(
         .run(&["describe", name])
         .await?
         .stdout;
-    ensure!(
-        described.contains("until a legal hold is taken off"),
-        "{described}"
-    );
+    says(&described, &["until a legal hold is taken off"])?;
     world.s3()?.hold(name, &key, Some(&version), false).await?;
     world
         .kubectl_backup()
         .succeeds(&["delete", name, "--confirm"])
         .await?;
-    gone(world, name, SOON).await?;
+    gone(world, name, TIMEOUT).await?;
     ensure!(
         versions(world, name).await?.is_empty(),
         "{:?}",
@@ -378,25 +348,17 @@ async fn a_deletion_behind_a_legal_hold_is_retried_on_request(
 }
 
 /// Visible objects are deleted all the same.
-async fn a_deletion_without_the_right_to_list_versions_reports_it(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_deletion_without_the_right_to_list_versions_reports_it(world: &mut World) -> TestResult {
     let name = "may-not-list";
     world.s3()?.create_versioned_bucket(name).await?;
     let front = world.faulty_s3().await?;
-    front.rule(|asked| {
-        if asks_versions(asked) {
-            Mood::Answer(403)
-        } else {
-            Mood::Pass
-        }
-    });
+    front.affect(Mood::Answer(403), asks_versions);
     world
         .synced_location(name, &front.url(), &json!({}))
         .await?;
     let backup = stored(world, name).await?;
     ask(world, &backup, name).await?;
-    gone(world, name, SOON).await?;
+    gone(world, name, TIMEOUT).await?;
     ensure!(
         seen(world, name).await?.is_empty(),
         "{:?}",
@@ -416,7 +378,7 @@ async fn a_deletion_without_the_right_to_list_versions_reports_it(
 
 async fn files_stored_under_the_name_during_a_lock_are_not_touched(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     use object_store::ObjectStoreExt as _;
     let name = "name-is-taken";
     world.s3()?.create_lockable_bucket(name).await?;
@@ -460,9 +422,7 @@ async fn files_stored_under_the_name_during_a_lock_are_not_touched(
     world.remove_location(name).await
 }
 
-async fn thousands_of_versions_go_in_pages_and_with_little_memory(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn thousands_of_versions_go_in_pages_and_with_little_memory(world: &mut World) -> TestResult {
     use futures::{StreamExt as _, TryStreamExt as _};
     use object_store::ObjectStoreExt as _;
     let name = "many-versions";

@@ -22,9 +22,7 @@ crate::tests! {
     health_checks_are_patched_into_what_argocd_and_flux_read,
 }
 
-async fn everything_in_deploy_is_accepted_without_unknown_fields(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn everything_in_deploy_is_accepted_without_unknown_fields(world: &mut World) -> TestResult {
     let discovery = Discovery::new(world.client.clone())
         .run_aggregated()
         .await?;
@@ -37,9 +35,14 @@ async fn everything_in_deploy_is_accepted_without_unknown_fields(
         .into_iter()
         .filter(|profile| !profile.is_velero());
     let profiles = profiles.map(|profile| format!("deploy/profiles/{}", profile.name));
-    let folders = ["deploy/crds", "deploy/once", "deploy/base"]
-        .map(str::to_owned)
-        .into_iter();
+    let folders = [
+        "deploy/crds",
+        "deploy/once",
+        "deploy/base",
+        "deploy/network-policies",
+    ]
+    .map(str::to_owned)
+    .into_iter();
     for folder in folders.chain(profiles) {
         for mut object in install::documents(&root().join(&folder))? {
             let types = object.types.clone().context("no kind")?;
@@ -58,9 +61,7 @@ async fn everything_in_deploy_is_accepted_without_unknown_fields(
     Ok(())
 }
 
-async fn an_overlay_sets_namespace_mode_and_profile_everywhere(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn an_overlay_sets_namespace_mode_and_profile_everywhere(world: &mut World) -> TestResult {
     let objects = render(
         world,
         "namespace: vault\nresources: [DEPLOY/once, DEPLOY]\ntransformers: [DEPLOY/namespace]\n\
@@ -99,13 +100,14 @@ async fn an_overlay_sets_namespace_mode_and_profile_everywhere(
     ensure!(
         bindings
             == [
+                (Some("backup-controller-drills"), None),
                 (Some("backup-guard-ends"), None),
                 (Some("backup-lock-break-glass"), None),
                 (Some("backup-lock-ledger"), Some("vault")),
                 (Some("backup-lock-writers"), Some("vault")),
+                (Some("backup-owners"), Some("vault")),
                 (Some("backup-percona-ps-ends"), None),
-            ],
-        "{bindings:?}"
+            ]
     );
     for webhook in of("ValidatingWebhookConfiguration")
         .filter_map(|one| one["webhooks"].as_array())
@@ -155,9 +157,7 @@ async fn an_overlay_sets_namespace_mode_and_profile_everywhere(
     Ok(())
 }
 
-async fn health_checks_are_patched_into_what_argocd_and_flux_read(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn health_checks_are_patched_into_what_argocd_and_flux_read(world: &mut World) -> TestResult {
     let flux = "kustomize.toolkit.fluxcd.io/v1";
     let of_flux = |name: &str| {
         json!({ "apiVersion": flux, "kind": "Kustomization", "metadata": { "name": name, "namespace": "flux-system" },

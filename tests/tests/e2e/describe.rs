@@ -20,14 +20,14 @@ crate::tests! {
 
 async fn an_edit_of_a_stored_backup_changes_nothing_of_what_is_shown(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let (name, other) = ("edited", "edited-later");
     for namespace in [name, other] {
         world.config_maps(namespace, 1).await?;
     }
     world.back_up(name, of_namespaces(&[name])).await?;
     let person = world.kubectl_backup();
-    let shown = person.succeeds(&["describe", name]).await?.stdout;
+    let shown = person.stdout(&["describe", name]).await?;
     ensure!(
         shown.contains("namespace edited\n") && !shown.contains("Edited"),
         "{shown}"
@@ -36,7 +36,7 @@ async fn an_edit_of_a_stored_backup_changes_nothing_of_what_is_shown(
         .backups()
         .merge_patch(name, json!({ "spec": { "includedNamespaces": [other] } }))
         .await?;
-    let shown = person.succeeds(&["describe", name]).await?.stdout;
+    let shown = person.stdout(&["describe", name]).await?;
     says(
         &shown,
         &[
@@ -66,24 +66,21 @@ async fn an_edit_of_a_stored_backup_changes_nothing_of_what_is_shown(
         .backups()
         .merge_patch(name, json!({ "spec": { "includedNamespaces": [name] } }))
         .await?;
-    let shown = person.succeeds(&["describe", name]).await?.stdout;
+    let shown = person.stdout(&["describe", name]).await?;
     ensure!(!shown.contains("Edited"), "{shown}");
     Ok(())
 }
 
 async fn an_edit_of_a_restore_that_has_ended_changes_nothing_of_what_is_shown(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let name = "edited-restore";
     world.backed_up(name, 1).await?;
     world
         .restore(name, into_namespace(name, "edited-copy"))
         .await?;
     let person = world.kubectl_backup();
-    let shown = person
-        .succeeds(&["restore", "describe", name])
-        .await?
-        .stdout;
+    let shown = person.stdout(&["restore", "describe", name]).await?;
     ensure!(
         shown.contains("edited-restore → edited-copy") && !shown.contains("Edited"),
         "{shown}"
@@ -91,10 +88,7 @@ async fn an_edit_of_a_restore_that_has_ended_changes_nothing_of_what_is_shown(
     let edit = json!({ "spec": { "backupName": "another", "namespaceMapping": { "edited-restore": "elsewhere" },
         "existingResourcePolicy": "update" } });
     world.restores().merge_patch(name, edit).await?;
-    let shown = person
-        .succeeds(&["restore", "describe", name])
-        .await?
-        .stdout;
+    let shown = person.stdout(&["restore", "describe", name]).await?;
     let asked = "now the object asks for backup another; all namespaces; mapped edited-restore → elsewhere; policy update";
     says(
         &shown,
@@ -109,10 +103,7 @@ async fn an_edit_of_a_restore_that_has_ended_changes_nothing_of_what_is_shown(
     let manifest = json!({ "spec": { "backupName": name, "namespaceMapping": { "edited-restore": "edited-copy" },
         "existingResourcePolicy": null, "excludedResources": null, "itemOperationTimeout": null } });
     world.restores().merge_patch(name, manifest).await?;
-    let shown = person
-        .succeeds(&["restore", "describe", name])
-        .await?
-        .stdout;
+    let shown = person.stdout(&["restore", "describe", name]).await?;
     ensure!(!shown.contains("Edited"), "{shown}");
     Ok(())
 }
@@ -213,7 +204,7 @@ async fn moves(person: &KubectlBackup, line: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn operations_that_go_on_are_seen_as_they_are_now(world: &mut World) -> anyhow::Result<()> {
+async fn operations_that_go_on_are_seen_as_they_are_now(world: &mut World) -> TestResult {
     world.plugins()?;
     let name = "describe-operations";
     world
@@ -226,11 +217,11 @@ async fn operations_that_go_on_are_seen_as_they_are_now(world: &mut World) -> an
     world.backup_waits(name).await?;
     let person = world.reader().await?;
     moves(&person, &["operations", name]).await?;
-    let screen = person.succeeds(&["describe", name]).await?.stdout;
-    ensure!(
-        screen.contains("configmaps describe-operations/a  example.io/operate"),
-        "{screen}"
-    );
+    let screen = person.stdout(&["describe", name]).await?;
+    says(
+        &screen,
+        &["configmaps describe-operations/a  example.io/operate"],
+    )?;
     ensure!(
         screen.contains(" of 12000 ms") && !screen.contains("unavailable"),
         "{screen}"
@@ -246,7 +237,7 @@ async fn operations_that_go_on_are_seen_as_they_are_now(world: &mut World) -> an
     Ok(())
 }
 
-async fn operations_of_a_restore_are_seen_as_they_are_now(world: &mut World) -> anyhow::Result<()> {
+async fn operations_of_a_restore_are_seen_as_they_are_now(world: &mut World) -> TestResult {
     world.plugins()?;
     let name = "describe-restore";
     world
@@ -272,9 +263,7 @@ async fn operations_of_a_restore_are_seen_as_they_are_now(world: &mut World) -> 
         .map(drop)
 }
 
-async fn describe_shows_what_went_wrong_and_what_is_in_a_backup(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn describe_shows_what_went_wrong_and_what_is_in_a_backup(world: &mut World) -> TestResult {
     world.plugins()?;
     let name = "describe-failed";
     world
@@ -305,27 +294,21 @@ async fn describe_shows_what_went_wrong_and_what_is_in_a_backup(
         !screen.contains("unavailable") && !screen.contains("describe-failed/b"),
         "{screen}"
     );
-    let details = person
-        .succeeds(&["describe", name, "--details"])
-        .await?
-        .stdout;
-    ensure!(details.contains("    describe-failed/b"), "{details}");
+    let details = person.stdout(&["describe", name, "--details"]).await?;
+    says(&details, &["    describe-failed/b"])?;
     // A user who may not request files sees all the rest.
     let viewer = world
         .kubectl_backup_as("viewer", Some("backup-lock-view"))
         .await?;
-    let screen = viewer.succeeds(&["describe", name]).await?.stdout;
-    ensure!(
-        screen.contains("Something was not saved (") && screen.contains("unavailable"),
-        "{screen}"
-    );
+    let screen = viewer.stdout(&["describe", name]).await?;
+    says(&screen, &["Something was not saved (", "unavailable"])?;
     Ok(())
 }
 
-async fn a_log_is_followed_until_its_backup_has_ended(world: &mut World) -> anyhow::Result<()> {
+async fn a_log_is_followed_until_its_backup_has_ended(world: &mut World) -> TestResult {
     let name = "follow-log";
     world.config_maps(name, 3).await?;
-    world.create_backup(name, of_namespaces(&[name])).await?;
+    world.start_backup(name).await?;
     let person = world.reader().await?;
     let followed = person.succeeds(&["logs", name, "-f"]).await?;
     ensure!(
@@ -340,9 +323,7 @@ async fn a_log_is_followed_until_its_backup_has_ended(world: &mut World) -> anyh
     Ok(())
 }
 
-async fn the_log_of_a_backup_grows_while_items_are_collected(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn the_log_of_a_backup_grows_while_items_are_collected(world: &mut World) -> TestResult {
     world.plugins()?;
     let name = "log-grows";
     world.scripted(name, &saying("mark")).await?;
@@ -352,9 +333,7 @@ async fn the_log_of_a_backup_grows_while_items_are_collected(
     world.no_partial_files("backups/log-grows/").await
 }
 
-async fn the_log_of_a_restore_grows_while_items_are_restored(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn the_log_of_a_restore_grows_while_items_are_restored(world: &mut World) -> TestResult {
     world.plugins()?;
     let name = "log-grows-back";
     world.scripted_backup(name, &saying("alter")).await?;
@@ -371,7 +350,7 @@ async fn the_log_of_a_restore_grows_while_items_are_restored(
 
 async fn a_followed_log_shows_that_the_work_began_again_after_a_crash(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     world.plugins()?;
     let name = "log-again";
     world.scripted(name, &saying("mark")).await?;

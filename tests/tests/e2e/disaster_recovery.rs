@@ -100,12 +100,7 @@ async fn the_page_on_disaster_recovery_brings_an_application_back(
         "apiextensions.k8s.io/v1",
         "CustomResourceDefinition",
     );
-    let ours: Vec<String> = definitions
-        .list_all()
-        .await?
-        .iter()
-        .map(ResourceExt::name_any)
-        .collect();
+    let ours = definitions.names().await?;
     let ours: Vec<&String> = ours
         .iter()
         .filter(|name| name.ends_with(".velero.io"))

@@ -12,9 +12,7 @@ crate::tests! {
     what_the_cluster_made_or_opened_meanwhile_is_compared,
 }
 
-async fn what_the_cluster_made_or_opened_meanwhile_is_compared(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn what_the_cluster_made_or_opened_meanwhile_is_compared(world: &mut World) -> TestResult {
     let name = "opened";
     let enforce = "pod-security.kubernetes.io/enforce";
     let namespaces: Api<Namespace> = Api::all(world.client.clone());
@@ -35,7 +33,12 @@ async fn what_the_cluster_made_or_opened_meanwhile_is_compared(
         )
         .await?;
     let has_default = async || accounts.exists("default").await;
-    until("the cluster has made the account", REACHED, has_default).await?;
+    until(
+        "the cluster has made the account",
+        POINT_TIMEOUT,
+        has_default,
+    )
+    .await?;
     accounts
         .merge_patch("default", json!({ "automountServiceAccountToken": false }))
         .await?;

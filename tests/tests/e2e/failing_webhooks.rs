@@ -16,9 +16,9 @@ crate::tests! {
 
 const DEAD_URL: &str = "https://127.0.0.1:9/";
 /// Number of ConfigMaps for which the webhook is called, and number of others.
-const EACH: usize = 96;
+const MAPS_PER_CLASS: usize = 96;
 /// Twice the time for which a webhook is retried; the timeout of a restore is ten minutes.
-const BOUND: Duration = Duration::from_mins(2);
+const MAX_DURATION: Duration = Duration::from_mins(2);
 
 /// A webhook for creations in one namespace.
 fn webhook(name: &str, client: &Value, namespace: &str, selected: &Value) -> Value {
@@ -33,13 +33,13 @@ fn webhook(name: &str, client: &Value, namespace: &str, selected: &Value) -> Val
     }] })
 }
 
-async fn webhooks_that_are_dead_do_not_hold_a_restore(world: &mut World) -> anyhow::Result<()> {
+async fn webhooks_that_are_dead_do_not_hold_a_restore(world: &mut World) -> TestResult {
     let client = world.client.clone();
     for name in ["dead-hook", "mixed"] {
         ensure_namespace(&client, name).await?;
     }
     let map = |at: usize| {
-        let (kind, inject) = if at < EACH {
+        let (kind, inject) = if at < MAPS_PER_CLASS {
             ("bad", "yes")
         } else {
             ("good", "no")
@@ -52,7 +52,11 @@ async fn webhooks_that_are_dead_do_not_hold_a_restore(world: &mut World) -> anyh
         "spec": { "replicas": 0, "selector": { "matchLabels": { "app": "web" } }, "template": {
             "metadata": { "labels": { "app": "web" } },
             "spec": { "containers": [{ "name": "c", "image": "registry.example.com/c:1" }] } } } });
-    create_all(&client, (0..2 * EACH).map(map).chain([deployment])).await?;
+    create_all(
+        &client,
+        (0..2 * MAPS_PER_CLASS).map(map).chain([deployment]),
+    )
+    .await?;
     world
         .back_up("dead-hook", of_namespaces(&["dead-hook", "mixed"]))
         .await?;
@@ -86,7 +90,7 @@ async fn restored(world: &World) -> anyhow::Result<()> {
         said = waits(&world.restores().get(name).await?);
         anyhow::Ok(said.is_some())
     };
-    until("the restore says what it waits for", REACHED, shows).await?;
+    until("the restore says what it waits for", POINT_TIMEOUT, shows).await?;
     says(
         &said.unwrap_or_default(),
         &[
@@ -98,7 +102,11 @@ async fn restored(world: &World) -> anyhow::Result<()> {
     let restore = world
         .restore_ends(name, RestorePhase::PartiallyFailed)
         .await?;
-    ensure!(begin.elapsed() < BOUND, "it took {:?}", begin.elapsed());
+    ensure!(
+        begin.elapsed() < MAX_DURATION,
+        "it took {:?}",
+        begin.elapsed()
+    );
     ensure!(waits(&restore).is_none(), "{:?}", restore.metadata);
     // The Deployment, and perhaps the ConfigMap that its namespace has.
     let errors = restore.status.errors;
@@ -113,7 +121,7 @@ async fn restored(world: &World) -> anyhow::Result<()> {
             .count()
     };
     ensure!(
-        (of("good-"), of("bad-")) == (EACH, 0),
+        (of("good-"), of("bad-")) == (MAPS_PER_CLASS, 0),
         "{} and {}",
         of("good-"),
         of("bad-")
@@ -149,7 +157,7 @@ fn gauges(stored: &str, conversion: &Value) -> Value {
 /// Items are backed up in v2, the preferred version, and must be stored in v1.
 async fn items_whose_type_a_dead_webhook_converts_do_not_hold_a_restore(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let (client, name) = (world.client.clone(), "converted");
     ensure_namespace(&client, name).await?;
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
@@ -161,7 +169,7 @@ async fn items_whose_type_a_dead_webhook_converts_do_not_hold_a_restore(
             "metadata": { "name": name, "namespace": "converted" } })
     };
     let made = async || anyhow::Ok(create_all(&client, [gauge("g-0")]).await.is_ok());
-    until("a gauge is created", REACHED, made).await?;
+    until("a gauge is created", POINT_TIMEOUT, made).await?;
     let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "beside", "namespace": name } });
     create_all(&client, [gauge("g-1"), gauge("g-2"), map]).await?;
     world.back_up(name, of_namespaces(&[name])).await?;
@@ -177,7 +185,7 @@ async fn items_whose_type_a_dead_webhook_converts_do_not_hold_a_restore(
     let gauges = objects_in(&client, name, "converted.example.com/v2", "Gauge");
     until(
         "a creation needs the webhook",
-        REACHED,
+        POINT_TIMEOUT,
         async || match gauges.create_json(gauge("probe")).await {
             Err(kube::Error::Api(status)) if status.message.contains("conversion webhook") => {
                 anyhow::Ok(true)
@@ -213,7 +221,11 @@ async fn without_gauges(world: &World, name: &str) -> anyhow::Result<()> {
     let restore = world
         .restore_ends(name, RestorePhase::PartiallyFailed)
         .await?;
-    ensure!(begin.elapsed() < BOUND, "it took {:?}", begin.elapsed());
+    ensure!(
+        begin.elapsed() < MAX_DURATION,
+        "it took {:?}",
+        begin.elapsed()
+    );
     let told = world.restore_errors(name).await?;
     ensure!(restore.status.errors == 3, "{:?}: {told}", restore.status);
     let named = [

@@ -146,12 +146,7 @@ async fn refusal(response: Response<Body>) -> anyhow::Result<(u16, String)> {
 async fn no_requests(world: &World) -> anyhow::Result<()> {
     let api: Api<DownloadRequest> = world.api();
     eventually("requests are used up", Duration::from_secs(5), async || {
-        let left: Vec<String> = api
-            .list_all()
-            .await?
-            .iter()
-            .map(ResourceExt::name_any)
-            .collect();
+        let left = api.names().await?;
         Ok::<_, kube::Error>(when(left.is_empty(), format!("{left:?}")))
     })
     .await
@@ -166,9 +161,7 @@ async fn used_up(world: &World, request: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn logs_and_tarballs_are_read_through_the_api_server(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn logs_and_tarballs_are_read_through_the_api_server(world: &mut World) -> TestResult {
     let name = "read-all";
     backed_up(world, name).await?;
     world
@@ -177,11 +170,7 @@ async fn logs_and_tarballs_are_read_through_the_api_server(
     let person = world.reader().await?;
 
     let ran = person.succeeds(&["logs", name]).await?;
-    ensure!(
-        ran.stdout == world.backup_log(name).await?,
-        "{}",
-        ran.stdout
-    );
+    ensure!(ran.stdout == world.backup_log(name).await?);
     ensure!(
         ran.stdout.contains("level=info") && ran.stderr.is_empty(),
         "{}",
@@ -245,9 +234,7 @@ async fn logs_and_tarballs_are_read_through_the_api_server(
     Ok(())
 }
 
-async fn a_key_opens_one_file_once_and_is_not_in_the_request(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_key_opens_one_file_once_and_is_not_in_the_request(world: &mut World) -> TestResult {
     let name = "read-once";
     let backup = backed_up(world, name).await?;
     let (one, other) = (
@@ -329,9 +316,7 @@ async fn a_key_opens_one_file_once_and_is_not_in_the_request(
     no_requests(world).await
 }
 
-async fn of_concurrent_readers_with_one_key_one_gets_the_whole(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn of_concurrent_readers_with_one_key_one_gets_the_whole(world: &mut World) -> TestResult {
     const READERS: usize = 4;
     const ROUNDS: usize = 10;
     let name = "read-raced";
@@ -381,7 +366,7 @@ async fn of_concurrent_readers_with_one_key_one_gets_the_whole(
     Ok(())
 }
 
-async fn a_replica_that_does_not_lead_gives_files_too(world: &mut World) -> anyhow::Result<()> {
+async fn a_replica_that_does_not_lead_gives_files_too(world: &mut World) -> TestResult {
     let name = "read-beside";
     backed_up(world, name).await?;
     let other = 1 - world.leader().await?;
@@ -411,9 +396,7 @@ async fn a_replica_that_does_not_lead_gives_files_too(world: &mut World) -> anyh
     Ok(())
 }
 
-async fn files_of_another_backup_of_the_name_are_not_given(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn files_of_another_backup_of_the_name_are_not_given(world: &mut World) -> TestResult {
     let name = "read-namesake";
     let first = backed_up(world, name).await?;
     let client = reader(world, "reader").await?;
@@ -454,9 +437,7 @@ async fn files_of_another_backup_of_the_name_are_not_given(
     Ok(())
 }
 
-async fn a_store_that_hangs_takes_no_readers_from_other_stores(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_store_that_hangs_takes_no_readers_from_other_stores(world: &mut World) -> TestResult {
     let (still, moving) = ("read-still", "read-moving");
     let store = world.faulty_s3().await?;
     world.s3()?.create_bucket(still).await?;
@@ -468,7 +449,7 @@ async fn a_store_that_hangs_takes_no_readers_from_other_stores(
         .back_up(still, into_location(still, &[moving]))
         .await?;
     let person = world.reader().await?;
-    let whole = person.succeeds(&["describe", still]).await?.stdout;
+    let whole = person.stdout(&["describe", still]).await?;
     ensure!(!whole.contains("unavailable"), "{whole}");
 
     // As many as are served at a time; they wait until the timeout.
@@ -502,7 +483,7 @@ async fn a_store_that_hangs_takes_no_readers_from_other_stores(
         );
     }
     store.calm();
-    let again = person.succeeds(&["describe", still]).await?.stdout;
+    let again = person.stdout(&["describe", still]).await?;
     ensure!(!again.contains("unavailable"), "{again}");
     world.remove_location(still).await
 }

@@ -20,9 +20,7 @@ fn policy(name: &str, text: &str) -> Value {
         "data": { "policy.yaml": format!("version: v1\n{text}") } })
 }
 
-async fn filter_policies_select_items_of_backups_and_restores(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn filter_policies_select_items_of_backups_and_restores(world: &mut World) -> TestResult {
     let [one, two] = ["filtered-one", "filtered-two"];
     for namespace in [one, two] {
         ensure_namespace(&world.client, namespace).await?;
@@ -112,7 +110,7 @@ async fn filter_policies_select_items_of_backups_and_restores(
     Ok(())
 }
 
-async fn namespaces_are_selected_by_their_labels(world: &mut World) -> anyhow::Result<()> {
+async fn namespaces_are_selected_by_their_labels(world: &mut World) -> TestResult {
     let namespaces = [
         ("labelled-one", "shop"),
         ("labelled-two", "shop"),
@@ -150,11 +148,7 @@ async fn namespaces_are_selected_by_their_labels(world: &mut World) -> anyhow::R
         })
     };
     let backup = world.back_up("by-label", spec("by-label")?).await?;
-    ensure!(
-        backup.spec.included_namespaces == ["labelled-one"],
-        "{:?}",
-        backup.spec.included_namespaces
-    );
+    ensure!(backup.spec.included_namespaces == ["labelled-one"]);
     let entries = world.backup_entries("by-label").await?;
     let of = |namespace: &str| format!("resources/configmaps/namespaces/{namespace}/m.json");
     for (namespace, _) in namespaces {

@@ -19,27 +19,20 @@ crate::tests! {
 
 const ITEMS: usize = 6000;
 /// Number of items, of which a restore has written some.
-const BEGUN: usize = 200;
+const MIN_RESTORED: usize = 200;
 /// Longest time for which a worker may write after a release.
-const FENCE: Duration = Duration::from_secs(2);
+const MAX_WRITE_DELAY: Duration = Duration::from_secs(2);
 /// The controller checks for objects without a claim every ten seconds.
-const LOOKS: Duration = Duration::from_secs(16);
-const SOON: Duration = Duration::from_mins(1);
+const CHECK_TIME: Duration = Duration::from_secs(16);
 const FOREIGN: &str = "example.com/keeps-it";
 
-async fn a_released_restore_writes_nothing_two_seconds_later(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_released_restore_writes_nothing_two_seconds_later(world: &mut World) -> TestResult {
     world.backed_up("forced", ITEMS).await?;
     world
         .create_restore("forced", into_namespace("forced", "forced-copy"))
         .await?;
     is_in_the_middle(world, "forced-copy").await?;
-    refusal(
-        world
-            .create_backup("forced-copy", of_namespaces(&["forced-copy"]))
-            .await,
-    )?;
+    world.refused_backup("forced-copy", "forced-copy").await?;
     let plugin = world.kubectl_backup();
     let release = [
         "locks",
@@ -49,12 +42,12 @@ async fn a_released_restore_writes_nothing_two_seconds_later(
         "--yes",
     ];
     let counted = async {
-        until("it is released", SOON, async || {
+        until("it is released", TIMEOUT, async || {
             anyhow::Ok(world.claims().await?.contains(r#""Released""#))
         })
         .await?;
         let released = Instant::now();
-        tokio::time::sleep(FENCE).await;
+        tokio::time::sleep(MAX_WRITE_DELAY).await;
         let then = written(world, "forced-copy").await?;
         println!(
             "    {} of {ITEMS} items {:?} after the release",
@@ -122,7 +115,7 @@ async fn a_released_restore_writes_nothing_two_seconds_later(
 /// The docs name this break-glass for a worker that is gone; here the worker is alive.
 async fn a_restore_that_is_ended_by_hand_writes_nothing_beside_a_backup(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     world.backed_up("ended", ITEMS).await?;
     world
         .create_restore("ended", into_namespace("ended", "ended-copy"))
@@ -133,7 +126,7 @@ async fn a_restore_that_is_ended_by_hand_writes_nothing_beside_a_backup(
     world.restores().merge_patch("ended", end).await?;
     let ended = Instant::now();
     let spec = of_namespaces(&["ended-copy"]);
-    until("a backup is admitted", SOON, async || {
+    until("a backup is admitted", TIMEOUT, async || {
         match world.create_backup("ended-copy", spec.clone()).await {
             Ok(_) => anyhow::Ok(true),
             Err(error) => says(&error.to_string(), &["Restore velero/ended"]).map(|()| false),
@@ -155,7 +148,7 @@ async fn a_restore_that_is_ended_by_hand_writes_nothing_beside_a_backup(
             object.name.as_deref() == Some("ended")
         })
         .await?;
-    tokio::time::sleep(FENCE * 2).await;
+    tokio::time::sleep(MAX_WRITE_DELAY * 2).await;
     let later = written(world, "ended-copy").await?;
     ensure!(
         later == then,
@@ -173,9 +166,7 @@ async fn a_restore_that_is_ended_by_hand_writes_nothing_beside_a_backup(
     Ok(())
 }
 
-async fn a_released_object_of_another_operator_stays_released(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_released_object_of_another_operator_stays_released(world: &mut World) -> TestResult {
     percona::guard(world).await?;
     PS.create(world, RESTORE, "ghost", "ghost").await?;
     PS.set_state(world, RESTORE, "ghost", "Running").await?;
@@ -196,9 +187,8 @@ async fn a_released_object_of_another_operator_stays_released(
     let released = Instant::now();
     for number in 0.. {
         let list = plugin
-            .succeeds(&["locks", "percona-ps/db/ghost", "-o", "json"])
-            .await?
-            .stdout;
+            .stdout(&["locks", "percona-ps/db/ghost", "-o", "json"])
+            .await?;
         let list: Value = serde_json::from_str(&list)?;
         let entries = list["scopes"][0]["entries"]
             .as_array()
@@ -218,26 +208,23 @@ async fn a_released_object_of_another_operator_stays_released(
             .await
             .context("it is in the way")?;
         PS.set_state(world, BACKUP, &name, "Succeeded").await?;
-        if released.elapsed() > LOOKS {
+        if released.elapsed() > CHECK_TIME {
             break;
         }
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
     // The release is removed when the object ends.
     PS.set_state(world, RESTORE, "ghost", "Succeeded").await?;
-    eventually("the release has ended", SOON, async || {
+    eventually("the release has ended", TIMEOUT, async || {
         let list = plugin
-            .succeeds(&["locks", "percona-ps/db/ghost", "-o", "json"])
-            .await?
-            .stdout;
+            .stdout(&["locks", "percona-ps/db/ghost", "-o", "json"])
+            .await?;
         anyhow::Ok(when(!list.contains("Released"), list))
     })
     .await
 }
 
-async fn a_deleted_object_is_not_claimed_for_a_foreign_finalizer(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_deleted_object_is_not_claimed_for_a_foreign_finalizer(world: &mut World) -> TestResult {
     world.backed_up("kept", ITEMS).await?;
     let mut restore = Restore::new("kept", into_namespace("kept", "kept-copy"));
     restore.metadata.finalizers = Some(vec![FOREIGN.to_owned()]);
@@ -257,7 +244,7 @@ async fn a_deleted_object_is_not_claimed_for_a_foreign_finalizer(
     let only_foreign = |restore: &Restore| restore.finalizers() == [FOREIGN];
     world
         .restores()
-        .wait_until("kept", "was let go", SOON, only_foreign)
+        .wait_until("kept", "was let go", TIMEOUT, only_foreign)
         .await?;
     let phase = world.restores().get("kept").await?.phase();
     ensure!(
@@ -269,7 +256,7 @@ async fn a_deleted_object_is_not_claimed_for_a_foreign_finalizer(
         .back_up("kept-copy", of_namespaces(&["kept-copy"]))
         .await
         .context("it is held still")?;
-    while let_go.elapsed() < LOOKS {
+    while let_go.elapsed() < CHECK_TIME {
         let claims = world.claims().await?;
         ensure!(
             !claims.contains(&uid),
@@ -282,14 +269,14 @@ async fn a_deleted_object_is_not_claimed_for_a_foreign_finalizer(
         .restores()
         .merge_patch("kept", json!({ "metadata": { "finalizers": null } }))
         .await?;
-    world.restores().wait_gone("kept", SOON).await
+    world.restores().wait_gone("kept", TIMEOUT).await
 }
 
 async fn is_in_the_middle(world: &World, namespace: &str) -> anyhow::Result<()> {
-    until("it writes items", SOON, async || {
-        let few = ListParams::default().limit(u32::try_from(BEGUN)?);
+    until("it writes items", TIMEOUT, async || {
+        let few = ListParams::default().limit(u32::try_from(MIN_RESTORED)?);
         let some = config_maps(world, namespace).list_metadata(&few).await?;
-        anyhow::Ok(some.items.len() == BEGUN)
+        anyhow::Ok(some.items.len() == MIN_RESTORED)
     })
     .await
 }

@@ -19,7 +19,6 @@ crate::tests! {
     a_full_ledger_is_collected_and_rebuilt
 }
 
-const SOON: Duration = Duration::from_mins(1);
 const SINCE: &str = "2026-01-02T03:04:05Z";
 /// The limit in the documentation.
 const BACKUPS: usize = 750;
@@ -27,12 +26,42 @@ const BACKUPS: usize = 750;
 const LONGEST_NAME: usize = 180;
 const ALL_BYTES: usize = 240 * 1024;
 
+/// A claim of an object that was never stored stays in the ledger for as long as the slowest machine
+/// needs for a test.
+pub const LONG_GRACE: &str = "--orphan-grace=30m";
+
 /// Fills the ledger with claims of objects that were never stored.
-async fn fill(world: &World, fill: impl FnMut(&mut Ledger)) -> anyhow::Result<()> {
+async fn fill<T>(world: &World, fill: impl FnMut(&mut Ledger) -> T) -> anyhow::Result<T> {
     let store = LedgerStore::new(world.client.clone(), NAMESPACE);
     Ok(store
-        .change(VELERO_SCOPE, tokio::time::Instant::now() + SOON, fill)
+        .change(VELERO_SCOPE, tokio::time::Instant::now() + TIMEOUT, fill)
         .await?)
+}
+
+/// Adds backups until there are this many entries or one is refused. Few at a time: the more a
+/// change does, the likelier another writer of the ledger is faster.
+async fn fill_with_backups(
+    world: &World,
+    entries: usize,
+    name: impl Fn(usize) -> String,
+) -> anyhow::Result<()> {
+    const AT_A_TIME: usize = 50;
+    loop {
+        let added = fill(world, |ledger| {
+            let before = ledger.len();
+            _ = fill_with(
+                ledger,
+                ObjectKind::Backup,
+                entries.min(before + AT_A_TIME),
+                &name,
+            );
+            ledger.len() - before
+        })
+        .await?;
+        if added == 0 {
+            return Ok(());
+        }
+    }
 }
 
 /// Admits objects of one namespace, each of another user, until there are this many entries or one
@@ -48,6 +77,9 @@ fn fill_with(
             break;
         }
         let key = ObjectKey::new(kind, NAMESPACE, &name(n));
+        if ledger.claim(&key).is_some() {
+            continue;
+        }
         let ask = Ask {
             requester: format!("person {n}"),
             creates: true,
@@ -64,6 +96,37 @@ fn fill_with(
         }
     }
     None
+}
+
+/// Fills the rest completely, few at a time.
+async fn fill_with_holds(world: &World) -> anyhow::Result<()> {
+    const AT_A_TIME: usize = 20;
+    let mut first = 0;
+    loop {
+        let mut held = 0;
+        fill(world, |ledger| {
+            let holds = (first..first + AT_A_TIME).map(|n| longest_hold(ledger, n));
+            held = holds.take_while(|held| *held).count();
+        })
+        .await?;
+        if held < AT_A_TIME {
+            return Ok(());
+        }
+        first += AT_A_TIME;
+    }
+}
+
+/// Adds a hold with the longest note that fits, up to 250 bytes. Returns whether any fits.
+fn longest_hold(ledger: &mut Ledger, n: usize) -> bool {
+    let key = ObjectKey::new(ObjectKind::Hold, "", &format!("filler-{n}"));
+    let footprint = Footprint::namespaces(["full-held"]);
+    let add = |length: usize| {
+        let by = "y".repeat(length);
+        ledger
+            .hold(&key, &n.to_string(), &footprint, SINCE, &by)
+            .is_ok()
+    };
+    (1..=250).rev().any(add)
 }
 
 /// Removes all entries of objects that do not exist.
@@ -90,27 +153,18 @@ async fn empty(world: &World) -> anyhow::Result<()> {
 
 async fn the_last_entry_of_a_ledger_is_admitted_and_works_and_the_next_is_refused(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     world.config_maps("full-last", 2).await?;
     let post = PostParams::default();
     let result = async {
-        fill(world, |ledger| {
-            _ = fill_with(ledger, ObjectKind::Backup, BACKUPS - 1, |n| {
-                format!("filler-{n}")
-            });
-        })
-        .await?;
+        fill_with_backups(world, BACKUPS - 1, |n| format!("filler-{n}")).await?;
         let error = {
             let paused = world.pause_controllers()?;
             paused
-                .create_backup("full-last", of_namespaces(&["full-last"]))
+                .start_backup("full-last")
                 .await
                 .context("there is room for one")?;
-            let error = refusal(
-                paused
-                    .create_backup("full-beyond", of_namespaces(&["full-last"]))
-                    .await,
-            )?;
+            let error = paused.refused_backup("full-beyond", "full-last").await?;
             // More important kinds have reserved room.
             paused
                 .create_claiming_restore("full-restore", "full-elsewhere")
@@ -142,7 +196,7 @@ async fn the_last_entry_of_a_ledger_is_admitted_and_works_and_the_next_is_refuse
             .await?;
         world.backup_gone("full-last").await?;
         // The entries of the restore and of the deletion request are removed, too.
-        eventually("one place is free", SOON, async || {
+        eventually("one place is free", TIMEOUT, async || {
             let created = world
                 .create_backup("full-again", of_namespaces(&["full-last"]))
                 .await;
@@ -158,9 +212,7 @@ async fn the_last_entry_of_a_ledger_is_admitted_and_works_and_the_next_is_refuse
     result.map(drop)
 }
 
-async fn the_last_byte_of_a_ledger_is_used_and_all_that_ends_fits(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn the_last_byte_of_a_ledger_is_used_and_all_that_ends_fits(world: &mut World) -> TestResult {
     world.config_maps("full-bytes", 2).await?;
     world
         .back_up("full-source", of_namespaces(&["full-bytes"]))
@@ -169,10 +221,7 @@ async fn the_last_byte_of_a_ledger_is_used_and_all_that_ends_fits(
         // The room of backups, except for less than three entries: the hold below, and an entry with
         // the longest name, fit into two.
         let long = |n: usize| format!("filler-{n:0>240}");
-        fill(world, |ledger| {
-            _ = fill_with(ledger, ObjectKind::Backup, BACKUPS, long);
-        })
-        .await?;
+        fill_with_backups(world, BACKUPS, long).await?;
         fill(world, |ledger| {
             for _ in 0..2 {
                 // Not the last claim of all: that may be what an earlier test has left.
@@ -237,28 +286,7 @@ async fn the_last_byte_of_a_ledger_is_used_and_all_that_ends_fits(
                 .create_object(&backup(fits))
                 .await
                 .context("the last byte")?;
-            // Holds fill the rest completely.
-            fill(&paused, |ledger| {
-                for n in 0.. {
-                    let key = ObjectKey::new(ObjectKind::Hold, "", &format!("filler-{n}"));
-                    let held = (1..=250).rev().find(|length| {
-                        let by = "y".repeat(*length);
-                        ledger
-                            .hold(
-                                &key,
-                                &n.to_string(),
-                                &Footprint::namespaces(["full-held"]),
-                                SINCE,
-                                &by,
-                            )
-                            .is_ok()
-                    });
-                    if held.is_none() {
-                        break;
-                    }
-                }
-            })
-            .await?;
+            fill_with_holds(&paused).await?;
             let bytes = paused.claims().await?.len();
             println!("    {bytes} bytes of {ALL_BYTES}");
             ensure!(bytes > ALL_BYTES * 2 / 3, "{bytes}");
@@ -276,13 +304,8 @@ async fn the_last_byte_of_a_ledger_is_used_and_all_that_ends_fits(
             )?;
         }
         // The last one is activated, works and ends.
-        let name = world
-            .backups()
-            .list_all()
-            .await?
-            .iter()
-            .map(ResourceExt::name_any)
-            .find(|name| name.contains("xxx"));
+        let names = world.backups().names().await?;
+        let name = names.into_iter().find(|name| name.contains("xxx"));
         world
             .backup_ends(&name.context("it is gone")?, BackupPhase::Completed)
             .await?;
@@ -315,14 +338,14 @@ async fn the_last_byte_of_a_ledger_is_used_and_all_that_ends_fits(
         .map(drop)
 }
 
-async fn a_full_ledger_is_collected_and_rebuilt(world: &mut World) -> anyhow::Result<()> {
+async fn a_full_ledger_is_collected_and_rebuilt(world: &mut World) -> TestResult {
     let to_the_end = |ledger: &mut Ledger| {
         for (kind, name) in [(ObjectKind::Backup, "b"), (ObjectKind::Restore, "r")] {
             fill_with(ledger, kind, 1000, |n| format!("filler-{name}-{n:0>200}"));
         }
     };
     let collected = async || {
-        eventually("everything is collected", SOON, async || {
+        eventually("everything is collected", TIMEOUT, async || {
             // An earlier test of this world may have left an intent that is only remembered.
             let ledger = Ledger::from_json(&world.claims().await?)?.without_lapsed();
             let first = ledger.claims.first();
@@ -334,7 +357,7 @@ async fn a_full_ledger_is_collected_and_rebuilt(world: &mut World) -> anyhow::Re
         .await
     };
     let passes = async || {
-        eventually("creations pass", SOON, async || {
+        eventually("creations pass", TIMEOUT, async || {
             let backup = Backup::new("full-after", of_namespaces(&["full"]));
             let created = world.backups().create(&dry_run(), &backup).await;
             anyhow::Ok(when(created.is_ok(), format!("{created:?}")))
@@ -360,9 +383,7 @@ async fn a_full_ledger_is_collected_and_rebuilt(world: &mut World) -> anyhow::Re
     annotations.insert("backup-lock/serial".to_owned(), (serial + 1).to_string());
     let text = annotations[LEDGER_ANNOTATION].replacen("filler", "edited", 1);
     annotations.insert(LEDGER_ANNOTATION.to_owned(), text);
-    leases
-        .replace("backup-lock-velero", &PostParams::default(), &lease)
-        .await?;
+    leases.replace_object("backup-lock-velero", &lease).await?;
     collected().await?;
     passes().await
 }

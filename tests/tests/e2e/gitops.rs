@@ -13,7 +13,6 @@ crate::tests! {
     a_backup_that_is_pruned_comes_back_and_keeps_its_data,
 }
 
-const SOON: Duration = Duration::from_mins(1);
 /// Label by which `apply --prune` identifies the objects of a repository.
 const LABEL: &str = "repository";
 
@@ -62,7 +61,7 @@ async fn backups_of(
         .collect())
 }
 
-async fn a_refused_apply_converges_when_it_is_repeated(world: &mut World) -> anyhow::Result<()> {
+async fn a_refused_apply_converges_when_it_is_repeated(world: &mut World) -> TestResult {
     let repository = "converges";
     world.config_maps(repository, 1).await?;
     let kubectl = world.kubectl()?;
@@ -129,7 +128,7 @@ async fn a_refused_apply_converges_when_it_is_repeated(world: &mut World) -> any
     drop(paused);
 
     let world = &*world;
-    eventually("the commit is applied", SOON, async || {
+    eventually("the commit is applied", TIMEOUT, async || {
         let ran = reconcile(&kubectl, repository, &second).await?;
         anyhow::Ok(when(ran.code == 0, ran.stderr))
     })
@@ -149,16 +148,14 @@ async fn a_refused_apply_converges_when_it_is_repeated(world: &mut World) -> any
         backups_of(world, repository).await? == there,
         "another one was made"
     );
-    eventually("no claim is left", SOON, async || {
+    eventually("no claim is left", TIMEOUT, async || {
         let claims = world.claims().await?;
         anyhow::Ok(when(!claims.contains("gitops-"), claims))
     })
     .await
 }
 
-async fn a_restore_in_git_runs_once_and_again_when_it_is_pruned(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_restore_in_git_runs_once_and_again_when_it_is_pruned(world: &mut World) -> TestResult {
     let (repository, namespace) = ("restores", "gitops-restored");
     world.backed_up(namespace, 2).await?;
     let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), namespace);
@@ -221,12 +218,7 @@ async fn a_restore_in_git_runs_once_and_again_when_it_is_pruned(
 
     // When it is pruned, the object is deleted, and the restored objects are kept; committed again,
     // it runs again.
-    let kept: Vec<String> = maps
-        .list_all()
-        .await?
-        .iter()
-        .map(ResourceExt::name_any)
-        .collect();
+    let kept = maps.names().await?;
     let last = commit(
         &kubectl,
         repository,
@@ -235,13 +227,11 @@ async fn a_restore_in_git_runs_once_and_again_when_it_is_pruned(
     reconcile(&kubectl, repository, &last)
         .await?
         .expect_code(0)?;
-    world.restores().wait_gone("gitops-restore", SOON).await?;
-    let left: Vec<String> = maps
-        .list_all()
-        .await?
-        .iter()
-        .map(ResourceExt::name_any)
-        .collect();
+    world
+        .restores()
+        .wait_gone("gitops-restore", TIMEOUT)
+        .await?;
+    let left = maps.names().await?;
     ensure!(left == kept, "{left:?}, and before {kept:?}");
     world.backup_ended("gitops-last").await?;
     reconcile(&kubectl, repository, &file)
@@ -263,7 +253,7 @@ async fn a_restore_in_git_runs_once_and_again_when_it_is_pruned(
     says(&refused.stderr, &["cannot use generate name with apply"])
 }
 
-async fn a_backup_that_has_expired_is_made_again_by_git(world: &mut World) -> anyhow::Result<()> {
+async fn a_backup_that_has_expired_is_made_again_by_git(world: &mut World) -> TestResult {
     let (repository, name) = ("expires", "gitops-expires");
     world.config_maps(repository, 1).await?;
     let world = &*world;
@@ -272,20 +262,21 @@ async fn a_backup_that_has_expired_is_made_again_by_git(world: &mut World) -> an
     object["spec"]["ttl"] = "6s".into();
     let file = commit(&kubectl, repository, &[object])?;
     let mut made = Vec::new();
-    for _ in 0..2 {
+    for number in 0..2 {
         reconcile(&kubectl, repository, &file)
             .await?
             .expect_code(0)?;
         made.push(world.backup_ends(name, BackupPhase::Completed).await?.uid());
-        world.backups().wait_gone(name, SOON).await?;
+        // The last good one would stay.
+        let newer = format!("gitops-newer-{number}");
+        world.back_up(&newer, of_namespaces(&[repository])).await?;
+        world.backups().wait_gone(name, TIMEOUT).await?;
     }
     ensure!(made[0] != made[1], "{made:?}");
     Ok(())
 }
 
-async fn a_backup_that_is_pruned_comes_back_and_keeps_its_data(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_backup_that_is_pruned_comes_back_and_keeps_its_data(world: &mut World) -> TestResult {
     let (repository, name) = ("prunes", "gitops-pruned");
     world.s3()?.create_bucket(repository).await?;
     world.s3_location(repository, &world.s3()?.url()).await?;
@@ -318,7 +309,7 @@ async fn a_backup_that_is_pruned_comes_back_and_keeps_its_data(
     reconcile(&kubectl, repository, &without)
         .await?
         .expect_code(0)?;
-    world.backups().wait_gone(name, SOON).await?;
+    world.backups().wait_gone(name, TIMEOUT).await?;
     world.backup_ended("gitops-unpruned").await?;
     reconcile(&kubectl, repository, &with)
         .await?
@@ -330,7 +321,7 @@ async fn a_backup_that_is_pruned_comes_back_and_keeps_its_data(
     )?;
     // Its deletion does not remove the other backup's files either.
     world.request_deletion(name).await?;
-    world.backups().wait_gone(name, SOON).await?;
+    world.backups().wait_gone(name, TIMEOUT).await?;
     ensure!(stored_uid().await? == stored, "the stored backup is gone");
 
     // Synchronisation imports the object without the marks by which tools prune, except its own

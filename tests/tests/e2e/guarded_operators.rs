@@ -8,7 +8,6 @@ use backup_tests::{
 
 use crate::prelude::*;
 
-const SOON: Duration = Duration::from_secs(30);
 const DATABASES: &str = "databases";
 
 /// An operator, as described in its profile.
@@ -109,7 +108,7 @@ impl Operator {
         let front = world.webhook_front.as_ref().context("no webhook")?;
         let url = format!("https://{}", front.address());
         install_profile(&world.client, self.profile, &url, &world.webhook_ca).await?;
-        eventually("the webhook is asked", SOON, async || {
+        eventually("the webhook is asked", TIMEOUT, async || {
             let nameless = self.object(self.backup, "probe", &(self.spec)(""));
             let answer = self
                 .api(world, self.backup)
@@ -162,7 +161,7 @@ impl Operator {
         };
         let status = json!({ self.state: state });
         let api = objects_in(&client, self.namespace, self.version, kind);
-        let written = eventually("the operator has its rights", SOON, async || {
+        let written = eventually("the operator has its rights", TIMEOUT, async || {
             anyhow::Ok(match api.merge_patch_status(name, status.clone()).await {
                 Err(kube::Error::Api(error)) if error.message.contains("cannot patch") => {
                     Probe::NotYet(error.message)

@@ -43,7 +43,6 @@ const MORE_TRAFFIC: Duration = Duration::from_mins(1);
 const CLIENTS: usize = 2;
 /// Number of names of each kind and cluster.
 const NAMES: u64 = 2;
-const SOON: Duration = Duration::from_secs(30);
 /// Longest delay of a watch.
 const SILENCE: Duration = Duration::from_secs(3);
 const STEP: Duration = Duration::from_millis(15);
@@ -155,7 +154,7 @@ struct Seen {
 
 async fn no_backup_meets_a_restore_in_the_traffic_of_live_operators(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     world.needs_own_plane()?;
     for live in LIVE.iter().filter(|live| live.operator.profile != "velero") {
         live.operator.define(world).await?;
@@ -208,7 +207,7 @@ impl Live {
         let user = (!account.is_empty()).then_some(user.as_str());
         for server in 0..2 {
             let client = world.plane.client_of(server, user).await?;
-            eventually("each API server serves its kinds", SOON, async || {
+            eventually("each API server serves its kinds", TIMEOUT, async || {
                 for kind in [Kind::Backup, Kind::Restore] {
                     self.api(&client, kind).list_all().await?;
                 }

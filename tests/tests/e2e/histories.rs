@@ -27,7 +27,7 @@ fn options() -> Options {
     }
 }
 
-async fn in_histories_full_of_faults_no_promise_is_broken(world: &mut World) -> anyhow::Result<()> {
+async fn in_histories_full_of_faults_no_promise_is_broken(world: &mut World) -> TestResult {
     world.needs_own_plane()?;
     let report = history::run(world, &options()).await?;
     print!("{report}");
@@ -35,7 +35,7 @@ async fn in_histories_full_of_faults_no_promise_is_broken(world: &mut World) -> 
 }
 
 /// Shows that the histories would detect a collision.
-async fn histories_catch_the_naive_webhook(world: &mut World) -> anyhow::Result<()> {
+async fn histories_catch_the_naive_webhook(world: &mut World) -> TestResult {
     world.needs_own_plane()?;
     let mut broken = BTreeMap::new();
     for seed in SEED..=NAIVE_ROUNDS {

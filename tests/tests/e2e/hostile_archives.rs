@@ -16,7 +16,7 @@ const LIMIT_KIB: u64 = 1 << 20;
 /// Items of another restore that runs meanwhile.
 const ITEMS: usize = 300;
 
-async fn a_hostile_tarball_ends_its_restore_and_no_other(world: &mut World) -> anyhow::Result<()> {
+async fn a_hostile_tarball_ends_its_restore_and_no_other(world: &mut World) -> TestResult {
     let (name, beside) = ("long-path", "beside-long-path");
     world.backed_up(name, 3).await?;
     world.backed_up(beside, ITEMS).await?;
@@ -47,7 +47,7 @@ async fn a_hostile_tarball_ends_its_restore_and_no_other(world: &mut World) -> a
 
 async fn an_item_that_would_fill_the_memory_is_named_and_the_others_are_restored(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let name = "bomb";
     world.backed_up(name, 3).await?;
     world.delete_namespace(name).await?;

@@ -11,14 +11,12 @@ crate::tests! {
 
 const HISTORY: usize = 5_000;
 /// Maximum number of requests of all programs in a minute, including the leader election.
-const AT_MOST: usize = 60;
+const MAX_REQUESTS_PER_MINUTE: usize = 60;
 const MINUTE: Duration = Duration::from_mins(1);
 /// Time for the work caused by creating the history.
-const QUIET: Duration = Duration::from_mins(3);
+const QUIET_TIMEOUT: Duration = Duration::from_mins(3);
 
-async fn an_idle_installation_asks_little_whatever_its_history(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn an_idle_installation_asks_little_whatever_its_history(world: &mut World) -> TestResult {
     let audit = world
         .audit
         .as_ref()
@@ -34,9 +32,12 @@ async fn an_idle_installation_asks_little_whatever_its_history(
             "status": { "phase": "Completed", "expiration": "2099-01-01T00:00:00Z" } })
     };
     create_all(&world.client, (0..HISTORY).map(ended)).await?;
-    eventually("it is quiet", QUIET, async || {
+    eventually("it is quiet", QUIET_TIMEOUT, async || {
         let requests = within(audit, MINUTE / 4).await?;
-        anyhow::Ok(when(requests.total() <= AT_MOST / 2, requests.to_string()))
+        anyhow::Ok(when(
+            requests.total() <= MAX_REQUESTS_PER_MINUTE / 2,
+            requests.to_string(),
+        ))
     })
     .await?;
     let requests = within(audit, MINUTE).await?;
@@ -46,7 +47,7 @@ async fn an_idle_installation_asks_little_whatever_its_history(
             "lists all {resource}: {requests}"
         );
     }
-    ensure!(requests.total() < AT_MOST, "{requests}");
+    ensure!(requests.total() < MAX_REQUESTS_PER_MINUTE, "{requests}");
     println!("{requests}");
     Ok(())
 }

@@ -21,7 +21,6 @@ crate::tests! {
     a_folder_in_use_is_not_removed,
 }
 
-const SOON: Duration = Duration::from_secs(30);
 const DAY: Duration = Duration::from_hours(24);
 
 /// Puts files of this age into a backup's folder.
@@ -62,7 +61,7 @@ fn told<'s>(summary: &'s Summary, name: &str, what: &str) -> &'s str {
 
 async fn incomplete_backups_are_reported_and_only_old_ones_removed(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     const OWNER: &str = ".private/owner";
     let bucket = "strays";
     world.s3()?.create_bucket(bucket).await?;
@@ -114,13 +113,7 @@ async fn incomplete_backups_are_reported_and_only_old_ones_removed(
     // Without the right to delete, the report says so.
     let mode = json!({ "accessMode": "ReadWrite", "backupSyncPeriod": "0" });
     world.synced_location(bucket, &front.url(), &mode).await?;
-    front.rule(|asked| {
-        if asked.query.contains("delete") {
-            Mood::Answer(403)
-        } else {
-            Mood::Pass
-        }
-    });
+    front.affect(Mood::Answer(403), |asked| asked.query.contains("delete"));
     let seen = world.sync(bucket, None).await?;
     let refused = told(&seen, "old-scrap", "stray");
     ensure!(
@@ -192,7 +185,7 @@ fn lists(asked: &Asked, name: &str) -> bool {
     asked.query.contains("list-type=2") && asked.query.contains(&format!("backups%2F{name}%2F"))
 }
 
-async fn a_folder_in_use_is_not_removed(world: &mut World) -> anyhow::Result<()> {
+async fn a_folder_in_use_is_not_removed(world: &mut World) -> TestResult {
     let bucket = "second-look";
     world.s3()?.create_bucket(bucket).await?;
     for name in ["written", "named", "nobodys"] {
@@ -228,7 +221,7 @@ async fn a_folder_in_use_is_not_removed(world: &mut World) -> anyhow::Result<()>
         .await?;
     // A Backup is created while the folder is checked.
     front
-        .wait_for_request("the folder is looked at", SOON, |asked| {
+        .wait_for_request("the folder is looked at", TIMEOUT, |asked| {
             lists(asked, "named")
         })
         .await?;
@@ -236,13 +229,17 @@ async fn a_folder_in_use_is_not_removed(world: &mut World) -> anyhow::Result<()>
         .create_backup("named", into_location("nowhere", &[]))
         .await?;
     is_held.store(false, Ordering::SeqCst);
-    eventually("the folder that is nobody's is removed", SOON, async || {
-        let gone = !there(world, bucket, "nobodys")?;
-        anyhow::Ok(when(
-            gone,
-            format!("{:?}", world.sync_summary(bucket).await),
-        ))
-    })
+    eventually(
+        "the folder that is nobody's is removed",
+        TIMEOUT,
+        async || {
+            let gone = !there(world, bucket, "nobodys")?;
+            anyhow::Ok(when(
+                gone,
+                format!("{:?}", world.sync_summary(bucket).await),
+            ))
+        },
+    )
     .await?;
     for _ in 0..2 {
         let seen = world.sync(bucket, None).await?;

@@ -1,7 +1,7 @@
 //! Cases in which a restore could leave items out silently.
 
 use backup_core::{
-    labels::{BLOCKED_ANNOTATION, LEFT_ITEMS_ANNOTATION, MISSING_DATA_ANNOTATION},
+    labels::{BLOCKED_ANNOTATION, LEFT_ITEMS_ANNOTATION, MISSING_DATA_ANNOTATION, annotation},
     left_items::LeftItems,
 };
 use backup_tests::{
@@ -59,9 +59,7 @@ fn without_definitions(backup: &str) -> RestoreSpec {
     }
 }
 
-async fn a_type_that_is_not_served_is_an_error_of_its_restore(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_type_that_is_not_served_is_an_error_of_its_restore(world: &mut World) -> TestResult {
     let name = "not-served";
     stored_with_its_kind_gone(world, name).await?;
     let restore = world
@@ -83,7 +81,7 @@ async fn a_type_that_is_not_served_is_an_error_of_its_restore(
     Ok(())
 }
 
-async fn a_type_whose_server_is_away_is_waited_for(world: &mut World) -> anyhow::Result<()> {
+async fn a_type_whose_server_is_away_is_waited_for(world: &mut World) -> TestResult {
     let name = "away";
     let group = stored_with_its_kind_gone(world, name).await?;
     let service = register_unreachable_group(&world.client, &group).await?;
@@ -91,14 +89,10 @@ async fn a_type_whose_server_is_away_is_waited_for(world: &mut World) -> anyhow:
         .create_restore(name, without_definitions(name))
         .await?;
     let rest = async || anyhow::Ok(world.count_config_maps(name).await? >= 2);
-    until("the rest is restored", REACHED, rest).await?;
+    until("the rest is restored", POINT_TIMEOUT, rest).await?;
     let says = async || {
         let restore = world.restores().get(name).await?;
-        ensure!(
-            restore.phase() == RestorePhase::InProgress,
-            "{}",
-            restore.phase()
-        );
+        ensure!(restore.phase() == RestorePhase::InProgress);
         let said = restore
             .annotations()
             .get(BLOCKED_ANNOTATION)
@@ -106,7 +100,12 @@ async fn a_type_whose_server_is_away_is_waited_for(world: &mut World) -> anyhow:
             .unwrap_or_default();
         anyhow::Ok(said.contains(&format!("it does not serve gadgets.{group} yet")))
     };
-    until("the restore says which type it waits for", REACHED, says).await?;
+    until(
+        "the restore says which type it waits for",
+        POINT_TIMEOUT,
+        says,
+    )
+    .await?;
     api_services(&world.client).delete_object(&service).await?;
     define_kind(&world.client, &group, "Gadget").await?;
     world.restore_ends(name, RestorePhase::Completed).await?;
@@ -117,9 +116,7 @@ async fn a_type_whose_server_is_away_is_waited_for(world: &mut World) -> anyhow:
     Ok(())
 }
 
-async fn what_is_being_deleted_is_restored_once_it_is_gone(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn what_is_being_deleted_is_restored_once_it_is_gone(world: &mut World) -> TestResult {
     let name = "going";
     world.backed_up(name, 3).await?;
     let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), name);
@@ -144,7 +141,7 @@ async fn what_is_being_deleted_is_restored_once_it_is_gone(
     Ok(())
 }
 
-async fn what_keeps_a_namespace_that_terminates_is_said(world: &mut World) -> anyhow::Result<()> {
+async fn what_keeps_a_namespace_that_terminates_is_said(world: &mut World) -> TestResult {
     let name = "kept-open";
     world.backed_up(name, 2).await?;
     let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), name);
@@ -170,7 +167,7 @@ async fn what_keeps_a_namespace_that_terminates_is_said(world: &mut World) -> an
         };
     until(
         "the restore says what keeps the namespace",
-        REACHED,
+        POINT_TIMEOUT,
         names_it,
     )
     .await?;
@@ -195,7 +192,7 @@ async fn what_keeps_a_namespace_that_terminates_is_said(world: &mut World) -> an
 
 async fn a_volume_whose_claim_is_gone_is_there_for_the_restored_claim(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let (name, volume) = ("released", "pv-released-data");
     host_path_claim(&world.client, name, "data", "/data").await?;
     let volumes: Api<PersistentVolume> = Api::all(world.client.clone());
@@ -230,19 +227,14 @@ async fn a_volume_whose_claim_is_gone_is_there_for_the_restored_claim(
     Ok(())
 }
 
-async fn what_differs_and_is_left_is_named_by_its_restore(world: &mut World) -> anyhow::Result<()> {
+async fn what_differs_and_is_left_is_named_by_its_restore(world: &mut World) -> TestResult {
     let name = "left";
     world.backed_up(name, 2).await?;
     let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), name);
     maps.merge_patch("item-1", json!({ "data": { "changed": "since" } }))
         .await?;
     let restore = world.restore(name, from_backup(name)).await?;
-    let left = LeftItems::read(
-        restore
-            .annotations()
-            .get(LEFT_ITEMS_ANNOTATION)
-            .map(String::as_str),
-    );
+    let left = LeftItems::read(annotation(&restore, LEFT_ITEMS_ANNOTATION));
     let left = left.context("nothing is said of what was left")?;
     ensure!(left.items.contains("ConfigMap left/item-1"), "{left:?}");
     ensure!(!left.items.contains("ConfigMap left/item-0"), "{left:?}");
@@ -254,7 +246,7 @@ async fn what_differs_and_is_left_is_named_by_its_restore(world: &mut World) -> 
     Ok(())
 }
 
-async fn namespaces_that_would_become_one_are_refused(world: &mut World) -> anyhow::Result<()> {
+async fn namespaces_that_would_become_one_are_refused(world: &mut World) -> TestResult {
     for name in ["one-of-two", "two-of-two"] {
         world.config_maps(name, 1).await?;
     }
@@ -290,7 +282,7 @@ async fn namespaces_that_would_become_one_are_refused(world: &mut World) -> anyh
 }
 
 /// The API server answers 500 to every write for longer than a few retries.
-async fn a_server_that_fails_for_a_while_costs_no_item(world: &mut World) -> anyhow::Result<()> {
+async fn a_server_that_fails_for_a_while_costs_no_item(world: &mut World) -> TestResult {
     let name = "failing";
     world.backed_up(name, 20).await?;
     world.delete_namespace(name).await?;
@@ -315,7 +307,7 @@ async fn a_server_that_fails_for_a_while_costs_no_item(world: &mut World) -> any
 }
 
 /// For a type with the subresource, and for one without.
-async fn a_status_is_restored_where_that_is_asked_for(world: &mut World) -> anyhow::Result<()> {
+async fn a_status_is_restored_where_that_is_asked_for(world: &mut World) -> TestResult {
     let (name, group) = ("with-status", "status.example.com");
     define_kind(&world.client, group, "Gadget").await?;
     ensure_namespace(&world.client, name).await?;
@@ -359,7 +351,7 @@ async fn a_status_is_restored_where_that_is_asked_for(world: &mut World) -> anyh
 
 async fn what_another_operator_would_run_again_is_restored_only_by_name(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     percona::guard(world).await?;
     PS.create(world, RESTORE, "done", "left-out").await?;
     PS.set_state(world, RESTORE, "done", "Succeeded").await?;

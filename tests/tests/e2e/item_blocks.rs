@@ -30,7 +30,7 @@ fn began(kubelet: &Kubelet, namespace: &str) -> anyhow::Result<Vec<String>> {
         .collect())
 }
 
-async fn two_pods_that_share_a_claim_are_frozen_together(world: &mut World) -> anyhow::Result<()> {
+async fn two_pods_that_share_a_claim_are_frozen_together(world: &mut World) -> TestResult {
     let (kubelet, name) = (Kubelet::start(world).await?, "block-shared");
     snapshots::claim(&world.client, name, "data", "none").await?;
     let annotations = json!({ PRE_HOOK: r#"["say", "freeze"]"#, POST_HOOK: r#"["say", "thaw"]"# });
@@ -48,8 +48,7 @@ async fn two_pods_that_share_a_claim_are_frozen_together(world: &mut World) -> a
                 "two: thaw",
                 "three: freeze",
                 "three: thaw"
-            ],
-        "{began:?}"
+            ]
     );
     for stored in [
         "pods/namespaces/block-shared/two",
@@ -60,7 +59,7 @@ async fn two_pods_that_share_a_claim_are_frozen_together(world: &mut World) -> a
     Ok(())
 }
 
-async fn items_that_a_plugin_relates_are_frozen_together(world: &mut World) -> anyhow::Result<()> {
+async fn items_that_a_plugin_relates_are_frozen_together(world: &mut World) -> TestResult {
     let plugins = world.plugins()?;
     let (kubelet, name) = (Kubelet::start(world).await?, "block-named");
     let annotations = json!({ PRE_HOOK: r#"["say", "freeze"]"#, POST_HOOK: r#"["say", "thaw"]"# });
@@ -110,9 +109,7 @@ async fn items_that_a_plugin_relates_are_frozen_together(world: &mut World) -> a
     Ok(())
 }
 
-async fn a_crash_in_a_block_runs_the_post_hooks_of_all_its_pods(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_crash_in_a_block_runs_the_post_hooks_of_all_its_pods(world: &mut World) -> TestResult {
     let (kubelet, name) = (Kubelet::start(world).await?, "block-crashing");
     snapshots::claim(&world.client, name, "data", "none").await?;
     let gate = world.folder().join("gate-of-a-block");
@@ -122,7 +119,7 @@ async fn a_crash_in_a_block_runs_the_post_hooks_of_all_its_pods(
     let freeze = json!({ PRE_HOOK: r#"["say", "freeze"]"#, POST_HOOK: thaw });
     kubelet.pod(world, name, "one", &freeze, &["data"]).await?;
     kubelet.pod(world, name, "two", &wait, &["data"]).await?;
-    world.create_backup(name, of_namespaces(&[name])).await?;
+    world.start_backup(name).await?;
     let waits = format!("two: {}", gate.display());
     eventually(
         "the second one is being frozen",

@@ -22,9 +22,7 @@ crate::tests! {
     a_crash_of_a_cancelled_job_forgets_no_operation,
 }
 
-async fn a_plugin_that_misbehaves_is_named_and_harms_nothing_else(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_plugin_that_misbehaves_is_named_and_harms_nothing_else(world: &mut World) -> TestResult {
     world.plugins()?;
     for job in ScriptedJob::BOTH {
         misbehaves(world, job)
@@ -129,14 +127,14 @@ async fn misbehaves(world: &World, job: ScriptedJob) -> anyhow::Result<()> {
     }
     if job == ScriptedJob::Backup {
         let warnings = world.backup_warnings(&name).await?;
-        ensure!(warnings.contains("lines more than are kept"), "{warnings}");
+        says(&warnings, &["lines more than are kept"])?;
     }
     Ok(())
 }
 
 async fn failing_and_endless_operations_of_a_plugin_end_by_their_deadline(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let plugins = world.plugins()?;
     for job in ScriptedJob::BOTH {
         let name = job.name("bad-end");
@@ -164,7 +162,7 @@ async fn failing_and_endless_operations_of_a_plugin_end_by_their_deadline(
 }
 
 /// If it is unknown whether the action ran, an error says so.
-async fn a_crash_around_an_action_starts_nothing_twice(world: &mut World) -> anyhow::Result<()> {
+async fn a_crash_around_an_action_starts_nothing_twice(world: &mut World) -> TestResult {
     world.needs_debug_build()?;
     for job in ScriptedJob::BOTH {
         for (point, executed, is_known) in [

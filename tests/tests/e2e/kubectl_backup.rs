@@ -22,25 +22,23 @@ crate::tests! {
     a_refused_creation_is_retried_until_the_restore_has_ended,
 }
 
-async fn create_get_describe_restore_and_delete_do_what_they_say(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn create_get_describe_restore_and_delete_do_what_they_say(world: &mut World) -> TestResult {
     world.config_maps("cli", 10).await?;
     let plugin = world.kubectl_backup();
     plugin
         .succeeds(&["create", "cli", "--include-namespaces", "cli", "--wait"])
         .await?;
 
-    let table = plugin.succeeds(&["get"]).await?.stdout;
+    let table = plugin.stdout(&["get"]).await?;
     let completed = |line: &str| line.starts_with("cli ") && line.contains("Completed");
     ensure!(
         table.starts_with("NAME") && table.lines().any(completed),
         "{table}"
     );
-    let names = plugin.succeeds(&["get", "cli", "-o", "name"]).await?.stdout;
+    let names = plugin.stdout(&["get", "cli", "-o", "name"]).await?;
     ensure!(names.trim() == "backup.velero.io/cli", "{names}");
     let json: serde_json::Value =
-        serde_json::from_str(&plugin.succeeds(&["get", "cli", "-o", "json"]).await?.stdout)?;
+        serde_json::from_str(&plugin.stdout(&["get", "cli", "-o", "json"]).await?)?;
     ensure!(
         json["metadata"]["name"] == "cli" && json["status"]["phase"] == "Completed",
         "{json}"
@@ -51,29 +49,22 @@ async fn create_get_describe_restore_and_delete_do_what_they_say(
         "{row:?}"
     );
     let held = plugin
-        .succeeds(&["get", "--containing=cli", "-o", "name"])
-        .await?
-        .stdout;
+        .stdout(&["get", "--containing=cli", "-o", "name"])
+        .await?;
     ensure!(held == "backup.velero.io/cli\n", "{held:?}");
-    let typed = plugin
-        .succeeds(&["__complete", "describe", "cl"])
-        .await?
-        .stdout;
+    let typed = plugin.stdout(&["__complete", "describe", "cl"]).await?;
     ensure!(
         typed.starts_with("cli\n") && typed.ends_with("\n:4\n"),
         "{typed:?}"
     );
-    let versions = plugin.succeeds(&["version"]).await?.stdout;
+    let versions = plugin.stdout(&["version"]).await?;
     says(
         &versions,
         &["Controller  backup-controller v", "API server  v1."],
     )?;
 
-    let described = plugin.succeeds(&["describe", "cli"]).await?.stdout;
-    ensure!(
-        described.contains("Completed") && described.contains("cli"),
-        "{described}"
-    );
+    let described = plugin.stdout(&["describe", "cli"]).await?;
+    says(&described, &["Completed", "cli"])?;
     ensure!(
         described.lines().count() < 40,
         "more than a screen:\n{described}"
@@ -85,11 +76,8 @@ async fn create_get_describe_restore_and_delete_do_what_they_say(
         .await?;
     // The ten ConfigMaps, and the one that the cluster puts into every namespace.
     ensure!(world.count_config_maps("cli").await? >= 10, "not restored");
-    let described = plugin
-        .succeeds(&["restore", "describe", "cli"])
-        .await?
-        .stdout;
-    ensure!(described.contains("Completed"), "{described}");
+    let described = plugin.stdout(&["restore", "describe", "cli"]).await?;
+    says(&described, &["Completed"])?;
     plugin.succeeds(&["restore", "get"]).await?;
 
     plugin
@@ -117,25 +105,25 @@ async fn create_get_describe_restore_and_delete_do_what_they_say(
 
 async fn without_files_of_the_controller_urls_of_the_store_are_read(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let name = "cli-urls";
     world.config_maps(name, 3).await?;
     let plugin = world.kubectl_backup();
     plugin
         .succeeds(&["create", name, "--include-namespaces", name, "--wait"])
         .await?;
-    let seen = plugin.succeeds(&["describe", name]).await?.stdout;
+    let seen = plugin.stdout(&["describe", name]).await?;
     ensure!(
         seen.contains("4 ConfigMap") && !seen.contains("unavailable"),
         "{seen}"
     );
-    let log = plugin.succeeds(&["logs", name]).await?.stdout;
-    ensure!(log.contains("collecting"), "{log}");
+    let log = plugin.stdout(&["logs", name]).await?;
+    says(&log, &["collecting"])?;
     plugin.succeeds(&["verify", name]).await?;
     Ok(())
 }
 
-async fn schedules_locations_and_waiting_do_what_they_say(world: &mut World) -> anyhow::Result<()> {
+async fn schedules_locations_and_waiting_do_what_they_say(world: &mut World) -> TestResult {
     world.config_maps("cli-times", 3).await?;
     let plugin = world.kubectl_backup();
     let create = [
@@ -148,22 +136,15 @@ async fn schedules_locations_and_waiting_do_what_they_say(world: &mut World) -> 
     ];
     plugin.succeeds(&create).await?;
     let triggered = plugin
-        .succeeds(&["schedules", "trigger", "yearly", "-o", "name"])
-        .await?
-        .stdout;
+        .stdout(&["schedules", "trigger", "yearly", "-o", "name"])
+        .await?;
     let backup = triggered
         .trim()
         .trim_start_matches("backup.velero.io/")
         .to_owned();
     plugin.succeeds(&["wait", &backup, "--timeout=1m"]).await?;
-    let described = plugin
-        .succeeds(&["schedules", "describe", "yearly"])
-        .await?
-        .stdout;
-    ensure!(
-        described.contains(&backup) && described.contains("Completed"),
-        "{described}"
-    );
+    let described = plugin.stdout(&["schedules", "describe", "yearly"]).await?;
+    says(&described, &[&backup, "Completed"])?;
     let status = of_namespace(&plugin, "cli-times").await?;
     ensure!(
         status["protected"] == true && status["lastGood"]["name"] == backup.as_str(),
@@ -175,7 +156,7 @@ async fn schedules_locations_and_waiting_do_what_they_say(world: &mut World) -> 
         status["reasons"] == json!(["schedule yearly is paused"]),
         "{status}"
     );
-    let table = plugin.succeeds(&["schedules"]).await?.stdout;
+    let table = plugin.stdout(&["schedules"]).await?;
     ensure!(
         table
             .lines()
@@ -186,7 +167,7 @@ async fn schedules_locations_and_waiting_do_what_they_say(world: &mut World) -> 
         .succeeds(&["schedules", "delete", "yearly", "--yes"])
         .await?;
 
-    let locations = plugin.succeeds(&["locations"]).await?.stdout;
+    let locations = plugin.stdout(&["locations"]).await?;
     let available = |line: &str| line.starts_with("default ") && line.contains("Available");
     ensure!(locations.lines().any(available), "{locations}");
     plugin
@@ -206,7 +187,7 @@ async fn schedules_locations_and_waiting_do_what_they_say(world: &mut World) -> 
 }
 
 /// The tried location is removed, and the others are unchanged.
-async fn a_bucket_is_tried_before_its_location_is_stored(world: &mut World) -> anyhow::Result<()> {
+async fn a_bucket_is_tried_before_its_location_is_stored(world: &mut World) -> TestResult {
     let (plugin, name) = (world.kubectl_backup(), "cli-tried");
     let names = async || {
         let all = world.locations().list_all().await?;
@@ -282,7 +263,7 @@ async fn a_bucket_is_tried_before_its_location_is_stored(world: &mut World) -> a
     Ok(())
 }
 
-async fn locations_of_snapshots_need_no_manifest(world: &mut World) -> anyhow::Result<()> {
+async fn locations_of_snapshots_need_no_manifest(world: &mut World) -> TestResult {
     let (plugin, name) = (world.kubectl_backup(), "cli-disks");
     let of = |what| ["locations", "snapshots", what, name];
     let create = [
@@ -320,7 +301,7 @@ async fn of_namespace(plugin: &KubectlBackup, name: &str) -> anyhow::Result<Valu
         .unwrap_or_default())
 }
 
-async fn the_doctor_finds_what_is_broken_and_nothing_else(world: &mut World) -> anyhow::Result<()> {
+async fn the_doctor_finds_what_is_broken_and_nothing_else(world: &mut World) -> TestResult {
     // Other tests of this world have created unusable locations.
     let all = world.locations().list_all().await?;
     let broken: Vec<String> = all
@@ -363,7 +344,7 @@ async fn the_doctor_finds_what_is_broken_and_nothing_else(world: &mut World) -> 
     Ok(())
 }
 
-async fn a_backup_that_does_not_complete_ends_with_code_3(world: &mut World) -> anyhow::Result<()> {
+async fn a_backup_that_does_not_complete_ends_with_code_3(world: &mut World) -> TestResult {
     let args = [
         "create",
         "code-3",
@@ -379,7 +360,7 @@ async fn a_backup_that_does_not_complete_ends_with_code_3(world: &mut World) -> 
     Ok(())
 }
 
-async fn waiting_too_long_ends_with_code_124(world: &mut World) -> anyhow::Result<()> {
+async fn waiting_too_long_ends_with_code_124(world: &mut World) -> TestResult {
     world.controllers[0].pause()?;
     let create = [
         "create",
@@ -395,7 +376,7 @@ async fn waiting_too_long_ends_with_code_124(world: &mut World) -> anyhow::Resul
     Ok(())
 }
 
-async fn wrong_usage_ends_with_code_2(world: &mut World) -> anyhow::Result<()> {
+async fn wrong_usage_ends_with_code_2(world: &mut World) -> TestResult {
     for args in [
         &["create", "--no-such-flag"][..],
         &["no-such-command"],
@@ -407,7 +388,7 @@ async fn wrong_usage_ends_with_code_2(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn where_and_as_whom_may_be_said_by_flags_alone(world: &mut World) -> anyhow::Result<()> {
+async fn where_and_as_whom_may_be_said_by_flags_alone(world: &mut World) -> TestResult {
     let read = |file: &Path| anyhow::Ok(serde_json::from_slice::<Value>(&std::fs::read(file)?)?);
     let admin = read(world.plane.admin_kubeconfig())?;
     let reader = read(&world.person("by-flags", Some("backup-reader")).await?)?;
@@ -481,7 +462,7 @@ async fn where_and_as_whom_may_be_said_by_flags_alone(world: &mut World) -> anyh
     Ok(())
 }
 
-async fn a_refusal_is_shown_as_it_is_and_ends_with_code_1(world: &mut World) -> anyhow::Result<()> {
+async fn a_refusal_is_shown_as_it_is_and_ends_with_code_1(world: &mut World) -> TestResult {
     world.controllers[0].pause()?;
     let plugin = world.kubectl_backup();
     let result = async {
@@ -509,7 +490,7 @@ async fn a_refusal_is_shown_as_it_is_and_ends_with_code_1(world: &mut World) -> 
 
 async fn a_refused_creation_is_retried_until_the_restore_has_ended(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let name = "retried";
     world.config_maps(name, 3).await?;
     let plugin = world.kubectl_backup();

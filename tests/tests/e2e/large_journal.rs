@@ -16,7 +16,7 @@ crate::tests! {
 const PLACE: &str = "large-journal";
 const ENTRIES: usize = 10_000;
 /// Size of the item in an entry (bytes).
-const ITEM: usize = 100 << 10;
+const ITEM_BYTES: usize = 100 << 10;
 const MEMORY_KIB: u64 = 256 << 10;
 /// Files of the record that are made large, and their size (bytes).
 const LARGE_FILES: [&str; 4] = [
@@ -25,11 +25,11 @@ const LARGE_FILES: [&str; 4] = [
     "-resource-list.json.gz",
     "-volumeinfo.json.gz",
 ];
-const LARGE: usize = 64 << 20;
+const LARGE_BYTES: usize = 64 << 20;
 
 async fn ten_thousand_large_entries_are_taken_over_in_little_memory(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     world.needs_debug_build()?;
     world.config_maps(PLACE, 3).await?;
     world.s3()?.create_bucket(PLACE).await?;
@@ -38,13 +38,13 @@ async fn ten_thousand_large_entries_are_taken_over_in_little_memory(
     world.crash_at(point).await?;
     let backup = world.create_backup(PLACE, of_place(PLACE)).await?;
     world.controllers[0]
-        .killed(REACHED)
+        .killed(POINT_TIMEOUT)
         .await
         .with_context(|| format!("{point} was not reached"))?;
 
     // An action has changed each of many items and started an operation, which has ended by now.
     let folder = world.stored_folder(PLACE, PLACE)?.join(".private");
-    let text = "x".repeat(ITEM);
+    let text = "x".repeat(ITEM_BYTES);
     for number in 1..=2 * ENTRIES {
         let name = (number % ENTRIES).to_string();
         let started = (number <= ENTRIES).then(|| {
@@ -65,9 +65,7 @@ async fn ten_thousand_large_entries_are_taken_over_in_little_memory(
     Ok(())
 }
 
-async fn a_record_of_large_files_is_taken_over_in_little_memory(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_record_of_large_files_is_taken_over_in_little_memory(world: &mut World) -> TestResult {
     world.needs_debug_build()?;
     let place = "large-record";
     world.config_maps(place, 3).await?;
@@ -75,20 +73,20 @@ async fn a_record_of_large_files_is_taken_over_in_little_memory(
     world.s3_location(place, &world.s3()?.url()).await?;
     world.crash_at("after-record").await?;
     world.create_backup(place, of_place(place)).await?;
-    world.controllers[0].killed(REACHED).await?;
+    world.controllers[0].killed(POINT_TIMEOUT).await?;
     let folder = world.stored_folder(place, place)?;
     enlarge(&folder.join(".private/record-1"))?;
     world.controllers[0].restart().await?;
     world.backup_ends(place, BackupPhase::Completed).await?;
     for suffix in LARGE_FILES {
         let written = std::fs::metadata(folder.join(format!("{place}{suffix}")))?.len();
-        ensure!(written == LARGE as u64, "{suffix}: {written} bytes");
+        ensure!(written == LARGE_BYTES as u64, "{suffix}: {written} bytes");
     }
     let peak = world.controllers[0].peak_memory_kib()?;
     println!(
         "{} files of {} MiB: {} MiB at most",
         LARGE_FILES.len(),
-        LARGE >> 20,
+        LARGE_BYTES >> 20,
         peak >> 10
     );
     ensure!(peak < MEMORY_KIB, "{peak} KiB");
@@ -105,7 +103,7 @@ fn enlarge(record: &Path) -> anyhow::Result<()> {
         let mut bytes = Vec::new();
         entry.read_to_end(&mut bytes)?;
         if LARGE_FILES.iter().any(|suffix| name.ends_with(suffix)) {
-            bytes = vec![b'x'; LARGE];
+            bytes = vec![b'x'; LARGE_BYTES];
         }
         files.push((name, bytes));
     }

@@ -1,6 +1,10 @@
 //! References of restored objects, and their owners: nothing is taken from another application, and
 //! nothing runs twice.
 
+use backup_core::{
+    labels::{LEFT_ITEMS_ANNOTATION, annotation},
+    left_items::LeftItems,
+};
 use k8s_openapi::api::{
     batch::v1::{CronJob, Job},
     core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
@@ -38,7 +42,7 @@ async fn bound(world: &World, namespace: &str) -> anyhow::Result<String> {
         matches!(phase, Some("Bound" | "Lost"))
     };
     let claim = claims
-        .wait_until("data", "is bound", REACHED, settled)
+        .wait_until("data", "is bound", POINT_TIMEOUT, settled)
         .await?;
     let phase = claim
         .status
@@ -51,7 +55,7 @@ async fn bound(world: &World, namespace: &str) -> anyhow::Result<String> {
         .context("no volume")
 }
 
-async fn a_volume_in_use_is_never_taken_from_its_claim(world: &mut World) -> anyhow::Result<()> {
+async fn a_volume_in_use_is_never_taken_from_its_claim(world: &mut World) -> TestResult {
     let (name, nfs) = ("in-use", "nfs-in-use");
     world.config_maps(name, 1).await?;
     create_all(&world.client, [volume(nfs), claim(name, nfs)]).await?;
@@ -128,7 +132,7 @@ async fn a_volume_in_use_is_never_taken_from_its_claim(world: &mut World) -> any
             .is_some_and(|status| status.phase.as_deref() == Some("Released"))
     };
     volumes
-        .wait_until(nfs, "is released", REACHED, released)
+        .wait_until(nfs, "is released", POINT_TIMEOUT, released)
         .await?;
     let spec = RestoreSpec {
         existing_resource_policy: update,
@@ -141,9 +145,7 @@ async fn a_volume_in_use_is_never_taken_from_its_claim(world: &mut World) -> any
 
 /// The volume had the reclaim policy Retain, and is neither in the backup nor in the cluster; its
 /// claim has no class.
-async fn a_claim_whose_volume_is_nowhere_says_what_becomes_of_it(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_claim_whose_volume_is_nowhere_says_what_becomes_of_it(world: &mut World) -> TestResult {
     let (name, nfs) = ("volume-nowhere", "nfs-nowhere");
     world.config_maps(name, 1).await?;
     create_all(&world.client, [volume(nfs), claim(name, nfs)]).await?;
@@ -206,9 +208,7 @@ fn pod_template() -> Value {
         "containers": [{ "name": "c", "image": "registry.example.com/c:1" }] } })
 }
 
-async fn what_ended_stays_out_and_what_a_job_makes_is_left_to_it(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn what_ended_stays_out_and_what_a_job_makes_is_left_to_it(world: &mut World) -> TestResult {
     let name = "jobs";
     ensure_namespace(&world.client, name).await?;
     let jobs: Api<Job> = Api::namespaced(world.client.clone(), name);
@@ -254,7 +254,7 @@ async fn what_ended_stays_out_and_what_a_job_makes_is_left_to_it(
         }
         anyhow::Ok(when(counts == [1, 1, 1], format!("{counts:?}")))
     };
-    eventually("each Job has a pod", REACHED, one_each).await?;
+    eventually("each Job has a pod", POINT_TIMEOUT, one_each).await?;
     let charges = of("charge-cards").await?.swap_remove(0);
     pods.merge_patch_status(&charges.name_any(), json!({ "phase": "Failed" }))
         .await?;
@@ -268,7 +268,7 @@ async fn what_ended_stays_out_and_what_a_job_makes_is_left_to_it(
             .into_iter()
             .any(|one| one.type_ == "Failed" && one.status == "True")
     };
-    jobs.wait_until("charge-cards", "has failed", REACHED, failed)
+    jobs.wait_until("charge-cards", "has failed", POINT_TIMEOUT, failed)
         .await?;
     let before = of("migrate-db").await?.swap_remove(0);
 
@@ -276,6 +276,12 @@ async fn what_ended_stays_out_and_what_a_job_makes_is_left_to_it(
     world.delete_namespace(name).await?;
     let restore = world.restore(name, from_backup(name)).await?;
     ensure!(restore.status.warnings == 0, "{:?}", restore.status);
+    let left = LeftItems::read(annotation(&restore, LEFT_ITEMS_ANNOTATION)).unwrap_or_default();
+    let counted = left.left_out_lines();
+    ensure!(
+        counted.contains(&"1 Job: the job had failed".to_owned()),
+        "{counted:?}"
+    );
 
     ensure!(
         !jobs.exists("charge-cards").await?,
@@ -289,7 +295,7 @@ async fn what_ended_stays_out_and_what_a_job_makes_is_left_to_it(
             .collect();
         anyhow::Ok(when(names.len() == 1, format!("{names:?}")))
     };
-    eventually("the Job has made its pod again", REACHED, one_again).await?;
+    eventually("the Job has made its pod again", POINT_TIMEOUT, one_again).await?;
     let after = of("migrate-db").await?.swap_remove(0);
     ensure!(
         after.name_any() != before.name_any(),

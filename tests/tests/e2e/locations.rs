@@ -9,7 +9,7 @@ use backup_core::{
     labels::BUCKET_ANNOTATION,
 };
 use backup_tests::{
-    faulty_s3::Mood,
+    faulty_s3::{Asked, Mood},
     install::ensure_secret,
     object_store::{S3, SECRET},
 };
@@ -32,7 +32,7 @@ crate::tests! {
 /// Key that is written to test whether writing is allowed.
 const PROBE: &str = "backups/.writable";
 /// Time limit for events that do not wait for the next validation.
-const AT_ONCE: Duration = Duration::from_secs(10);
+const PROMPT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Creates a location that is validated every hour, without waiting for it.
 async fn hourly(world: &World, name: &str, url: &str, more: &Value) -> anyhow::Result<()> {
@@ -51,14 +51,14 @@ async fn says(world: &World, name: &str, text: &str) -> anyhow::Result<String> {
     };
     let location = world
         .locations()
-        .wait_until(name, &format!("says {text:?}"), AT_ONCE, says)
+        .wait_until(name, &format!("says {text:?}"), PROMPT_TIMEOUT, says)
         .await?;
     Ok(message(&location))
 }
 
 async fn available(world: &World, name: &str) -> anyhow::Result<BackupStorageLocation> {
     world
-        .location_in(name, LocationPhase::Available, AT_ONCE)
+        .location_in(name, LocationPhase::Available, PROMPT_TIMEOUT)
         .await
 }
 
@@ -66,7 +66,7 @@ async fn available(world: &World, name: &str) -> anyhow::Result<BackupStorageLoc
 /// created on the system.
 async fn a_location_that_leads_elsewhere_is_unavailable_and_names_the_flag(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let endpoint = format!("http://{}", listener.local_addr()?);
     let leads = json!({ "provider": "gcp", "objectStorage": { "bucket": "b" },
@@ -111,9 +111,7 @@ async fn told(world: &World, location: &str, reason: &str) -> anyhow::Result<Str
         .await
 }
 
-async fn a_corrected_secret_makes_its_location_available_at_once(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_corrected_secret_makes_its_location_available_at_once(world: &mut World) -> TestResult {
     let name = "mended";
     world.s3()?.create_bucket(name).await?;
     let good = S3::credentials();
@@ -179,9 +177,7 @@ async fn a_corrected_secret_makes_its_location_available_at_once(
     world.remove_location(name).await
 }
 
-async fn credentials_that_expire_during_a_backup_lose_nothing(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn credentials_that_expire_during_a_backup_lose_nothing(world: &mut World) -> TestResult {
     let name = "expire-in-use";
     world.s3()?.create_bucket(name).await?;
     let (good, front) = (S3::credentials(), world.faulty_s3().await?);
@@ -190,13 +186,7 @@ async fn credentials_that_expire_during_a_backup_lose_nothing(
     hourly(world, name, &front.url(), &credential).await?;
     available(world, name).await?;
     world.noise(name, 3).await?;
-    front.rule(|asked| {
-        if asked.makes_final() {
-            Mood::Answer(403)
-        } else {
-            Mood::Pass
-        }
-    });
+    front.affect(Mood::Answer(403), Asked::makes_final);
     world.create_backup(name, of_place(name)).await?;
     world.backup_blocked(name, &BackupPhase::Finalizing).await?;
     let wrong = good.replace(SECRET, "expired");
@@ -215,17 +205,11 @@ async fn credentials_that_expire_during_a_backup_lose_nothing(
 
 async fn a_bucket_that_refuses_writes_is_unavailable_with_the_reason(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let name = "no-writes";
     world.s3()?.create_bucket(name).await?;
     let front = world.faulty_s3().await?;
-    front.rule(|asked| {
-        if asked.writes() {
-            Mood::Answer(403)
-        } else {
-            Mood::Pass
-        }
-    });
+    front.affect(Mood::Answer(403), Asked::writes);
     hourly(
         world,
         name,
@@ -274,17 +258,12 @@ async fn a_bucket_that_refuses_writes_is_unavailable_with_the_reason(
 
 async fn a_bucket_that_refuses_deletions_is_available_and_reported(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let name = "no-deletions";
     world.s3()?.create_bucket(name).await?;
     let front = world.faulty_s3().await?;
-    front.rule(|asked| {
-        let deletes = asked.method == http::Method::DELETE || asked.query.contains("delete");
-        if deletes {
-            Mood::Answer(403)
-        } else {
-            Mood::Pass
-        }
+    front.affect(Mood::Answer(403), |asked| {
+        asked.method == http::Method::DELETE || asked.query.contains("delete")
     });
     hourly(world, name, &front.url(), &json!({})).await?;
     let location = available(world, name).await?;
@@ -294,11 +273,7 @@ async fn a_bucket_that_refuses_deletions_is_available_and_reported(
     ensure!(note.contains("expired"), "{note}");
     // The remaining key does no harm, neither here nor to a Velero server: it is in no folder of a
     // backup.
-    ensure!(
-        world.s3()?.keys(name).await? == [PROBE],
-        "{:?}",
-        world.s3()?.keys(name).await?
-    );
+    ensure!(world.s3()?.keys(name).await? == [PROBE]);
     patch(
         world,
         name,
@@ -312,19 +287,21 @@ async fn a_bucket_that_refuses_deletions_is_available_and_reported(
         json!({ "spec": { "validationFrequency": "3h" } }),
     )
     .await?;
-    eventually("it is removed by the next look", AT_ONCE, async || {
-        let clean = world.s3()?.keys(name).await?.is_empty();
-        let told = facts(&world.locations().get(name).await?)?.not_removable;
-        anyhow::Ok(when(clean && told.is_none(), format!("{told:?}")))
-    })
+    eventually(
+        "it is removed by the next look",
+        PROMPT_TIMEOUT,
+        async || {
+            let clean = world.s3()?.keys(name).await?.is_empty();
+            let told = facts(&world.locations().get(name).await?)?.not_removable;
+            anyhow::Ok(when(clean && told.is_none(), format!("{told:?}")))
+        },
+    )
     .await?;
     world.remove_location(name).await
 }
 
 /// No keys accumulate in a bucket that keeps versions.
-async fn versions_and_object_lock_of_a_bucket_are_reported(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn versions_and_object_lock_of_a_bucket_are_reported(world: &mut World) -> TestResult {
     let url = world.s3()?.url();
     world.s3()?.create_bucket("keeps-nothing").await?;
     world
@@ -372,7 +349,7 @@ async fn versions_and_object_lock_of_a_bucket_are_reported(
             };
             world
                 .locations()
-                .wait_until(name, "is validated again", AT_ONCE, validated)
+                .wait_until(name, "is validated again", PROMPT_TIMEOUT, validated)
                 .await?;
         }
         let left = world.s3()?.versions(name).await?;
@@ -383,12 +360,8 @@ async fn versions_and_object_lock_of_a_bucket_are_reported(
     }
     // Without the right to read the versioning state, that is reported, and retried as well.
     let front = world.faulty_s3().await?;
-    front.rule(|asked| {
-        if asked.query.contains("versioning") {
-            Mood::Answer(403)
-        } else {
-            Mood::Pass
-        }
+    front.affect(Mood::Answer(403), |asked| {
+        asked.query.contains("versioning")
     });
     world.s3()?.create_versioned_bucket("keeps-quiet").await?;
     for frequency in ["2h", "3h", "4h"] {
@@ -405,7 +378,7 @@ async fn versions_and_object_lock_of_a_bucket_are_reported(
                 .iter()
                 .any(|asked| asked.query.contains("delete"))
         };
-        until("it is looked at closely", AT_ONCE, async || {
+        until("it is looked at closely", PROMPT_TIMEOUT, async || {
             anyhow::Ok(deletes())
         })
         .await?;
@@ -434,7 +407,7 @@ async fn versions_and_object_lock_of_a_bucket_are_reported(
     Ok(())
 }
 
-async fn a_negative_period_is_named_by_its_location(world: &mut World) -> anyhow::Result<()> {
+async fn a_negative_period_is_named_by_its_location(world: &mut World) -> TestResult {
     let name = "negative-period";
     world.s3()?.create_bucket(name).await?;
     hourly(
@@ -451,7 +424,7 @@ async fn a_negative_period_is_named_by_its_location(world: &mut World) -> anyhow
     };
     world
         .locations()
-        .wait_until(name, "names the period", AT_ONCE, named)
+        .wait_until(name, "names the period", PROMPT_TIMEOUT, named)
         .await?;
     let told = world.kubectl_backup().run(&["doctor"]).await?.stdout;
     ensure!(
@@ -470,12 +443,12 @@ async fn a_negative_period_is_named_by_its_location(world: &mut World) -> anyhow
     };
     world
         .locations()
-        .wait_until(name, "says nothing", AT_ONCE, mended)
+        .wait_until(name, "says nothing", PROMPT_TIMEOUT, mended)
         .await?;
     world.remove_location(name).await
 }
 
-async fn of_several_default_locations_the_newest_stays(world: &mut World) -> anyhow::Result<()> {
+async fn of_several_default_locations_the_newest_stays(world: &mut World) -> TestResult {
     let name = "second-default";
     world.s3()?.create_bucket(name).await?;
     hourly(world, name, &world.s3()?.url(), &json!({ "default": true })).await?;
@@ -486,12 +459,12 @@ async fn of_several_default_locations_the_newest_stays(world: &mut World) -> any
         let one_is_left =
             async || Ok::<_, kube::Error>(!marked("default").await? && marked(name).await?);
         // The old one detects it at its next validation.
-        until("the newer default is left", AT_ONCE, &one_is_left).await?;
+        until("the newer default is left", PROMPT_TIMEOUT, &one_is_left).await?;
         let note = told(world, "default", "NotDefault").await?;
         ensure!(note.contains("second-default is newer"), "{note}");
         // If it is set again, it is unset again.
         patch(world, "default", json!({ "spec": { "default": true } })).await?;
-        until("the newer default is left", AT_ONCE, &one_is_left).await
+        until("the newer default is left", PROMPT_TIMEOUT, &one_is_left).await
     }
     .await;
     world.remove_location(name).await?;
@@ -507,7 +480,7 @@ async fn of_several_default_locations_the_newest_stays(world: &mut World) -> any
 
 async fn foreign_folders_in_a_bucket_are_named_until_they_are_gone(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let name = "shared-with-photos";
     world.s3()?.create_bucket(name).await?;
     let files = world.s3()?.files(name);

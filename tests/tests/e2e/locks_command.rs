@@ -14,7 +14,7 @@ crate::tests! {
     locks_are_seen_by_viewers_and_released_by_operators_only,
 }
 
-async fn locks_show_the_restore_that_holds_a_claim(world: &mut World) -> anyhow::Result<()> {
+async fn locks_show_the_restore_that_holds_a_claim(world: &mut World) -> TestResult {
     let world = &*world.pause_controllers()?;
     world.create_claiming_restore("shown", "locks-a").await?;
     let plugin = world.kubectl_backup();
@@ -29,15 +29,12 @@ async fn locks_show_the_restore_that_holds_a_claim(world: &mut World) -> anyhow:
         !table.stdout.contains("no claim") && table.stderr.is_empty(),
         "{table:?}"
     );
-    let names = plugin.succeeds(&["locks", "-o", "name"]).await?.stdout;
+    let names = plugin.stdout(&["locks", "-o", "name"]).await?;
     ensure!(
         names.lines().any(|line| line == "restore/velero/shown"),
         "{names}"
     );
-    let json = plugin
-        .succeeds(&["locks", "velero.io", "-o", "json"])
-        .await?
-        .stdout;
+    let json = plugin.stdout(&["locks", "velero.io", "-o", "json"]).await?;
     let list: Value = serde_json::from_str(&json)?;
     ensure!(
         list["scopes"][0]["status"] == "Open" && list["unchecked"] == serde_json::json!([]),
@@ -46,9 +43,7 @@ async fn locks_show_the_restore_that_holds_a_claim(world: &mut World) -> anyhow:
     world.delete_unfinished().await
 }
 
-async fn locks_hold_keeps_backups_out_and_says_who_and_why(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn locks_hold_keeps_backups_out_and_says_who_and_why(world: &mut World) -> TestResult {
     let plugin = world.kubectl_backup();
     let hold = [
         "locks",
@@ -64,7 +59,7 @@ async fn locks_hold_keeps_backups_out_and_says_who_and_why(
         again.stderr.contains("exists already") && again.stderr.contains("moving disks"),
         "{again:?}"
     );
-    let shown = plugin.succeeds(&["locks"]).await?.stdout;
+    let shown = plugin.stdout(&["locks"]).await?;
     let row = shown
         .lines()
         .find(|line| line.contains("velero/disks"))
@@ -74,11 +69,7 @@ async fn locks_hold_keeps_backups_out_and_says_who_and_why(
         .find_map(|cell| cell.trim().strip_suffix(": moving disks"));
     let who = who.context("the list does not say who and why")?.to_owned();
     for error in [
-        refusal(
-            world
-                .create_backup("locks-held", of_namespaces(&["locks-b"]))
-                .await,
-        )?,
+        world.refused_backup("locks-held", "locks-b").await?,
         refusal(world.create_claiming_restore("locks-held", "locks-b").await)?,
     ] {
         for needle in [who.as_str(), "moving disks", "kubectl backup locks"] {
@@ -101,7 +92,7 @@ async fn locks_hold_keeps_backups_out_and_says_who_and_why(
         .map(drop)
 }
 
-async fn locks_hold_waits_for_claims_of_others(world: &mut World) -> anyhow::Result<()> {
+async fn locks_hold_waits_for_claims_of_others(world: &mut World) -> TestResult {
     let world = &*world.pause_controllers()?;
     world
         .create_claiming_restore("locks-there", "locks-c")
@@ -157,18 +148,12 @@ async fn locks_hold_waits_for_claims_of_others(world: &mut World) -> anyhow::Res
     world.delete_unfinished().await
 }
 
-async fn locks_release_lets_the_other_kind_in_and_leaves_an_event(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn locks_release_lets_the_other_kind_in_and_leaves_an_event(world: &mut World) -> TestResult {
     let world = &*world.pause_controllers()?;
     let restore = world
         .create_claiming_restore("locks-stuck", "locks-d")
         .await?;
-    refusal(
-        world
-            .create_backup("locks-free", of_namespaces(&["locks-d"]))
-            .await,
-    )?;
+    world.refused_backup("locks-free", "locks-d").await?;
     let epoch = async || {
         let spec = world.ledger().await?.spec.context("no spec")?;
         anyhow::Ok(spec.lease_transitions.unwrap_or_default())
@@ -209,31 +194,22 @@ async fn locks_release_lets_the_other_kind_in_and_leaves_an_event(
         .message
         .clone()
         .unwrap_or_default();
-    ensure!(
-        note.contains("the node is gone") && note.contains("Reserved"),
-        "{note}"
-    );
+    says(&note, &["the node is gone", "Reserved"])?;
     let described = plugin
-        .succeeds(&["restore", "describe", "locks-stuck"])
-        .await?
-        .stdout;
-    ensure!(described.contains("ForcedRelease"), "{described}");
+        .stdout(&["restore", "describe", "locks-stuck"])
+        .await?;
+    says(&described, &["ForcedRelease"])?;
     // It is listed as what it is: stored, and without a claim until it is deleted.
-    let shown = plugin.succeeds(&["locks"]).await?.stdout;
+    let shown = plugin.stdout(&["locks"]).await?;
     let row = shown
         .lines()
         .find(|line| line.contains("velero/locks-stuck"))
         .context("not listed")?;
-    ensure!(
-        row.contains("Released") && row.contains("the node is gone"),
-        "{row}"
-    );
+    says(row, &["Released", "the node is gone"])?;
     world.delete_unfinished().await
 }
 
-async fn locks_are_seen_by_viewers_and_released_by_operators_only(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn locks_are_seen_by_viewers_and_released_by_operators_only(world: &mut World) -> TestResult {
     People::of(world).await?;
     let world = &*world.pause_controllers()?;
     world
@@ -277,11 +253,7 @@ async fn locks_are_seen_by_viewers_and_released_by_operators_only(
             .await?;
         ensure!(!ran.stderr.contains("warning"), "{ran:?}");
     }
-    let error = refusal(
-        world
-            .create_backup("locks-roles", of_namespaces(&["locks-f"]))
-            .await,
-    )?;
+    let error = world.refused_backup("locks-roles", "locks-f").await?;
     ensure!(
         error.message.contains(&format!("{BARE_OPERATOR}: a test")),
         "{error:?}"

@@ -13,6 +13,7 @@ mod claims;
 mod clients;
 mod collection;
 mod collisions;
+mod copies;
 mod crash_points;
 mod csi;
 mod debug_command;
@@ -21,6 +22,7 @@ mod deletion;
 mod deploy;
 mod describe;
 mod disaster_recovery;
+mod drills;
 mod existing_objects;
 mod failing_webhooks;
 mod file_access;
@@ -48,6 +50,7 @@ mod locks_command;
 mod main_job;
 mod many_operations;
 mod metrics;
+mod migrate_command;
 mod modified_restores;
 mod moved_clocks;
 mod nothing_selected;
@@ -55,9 +58,11 @@ mod object_store_plugins;
 mod operation_crashes;
 mod orphaned_claims;
 mod other_operators;
+mod owners;
 mod percona;
 mod policy;
 mod prelude;
+mod pruned_namespaces;
 mod readme;
 mod repository_data;
 mod requests;
@@ -65,6 +70,7 @@ mod restore_hooks;
 mod restore_item_plugins;
 mod restore_plans;
 mod restore_rights;
+mod retention;
 mod runner;
 mod schedules;
 mod store_faults;
@@ -83,7 +89,7 @@ use backup_tests::{Skip, World, WorldBuilder, world::controllers::ALONE};
 use runner::{Suite, Test};
 
 /// A list of tests, `TESTS` or with a given name, over functions `async fn(&mut World) ->
-/// anyhow::Result<()>`.
+/// TestResult`.
 macro_rules! tests {
     ($($name:ident),* $(,)?) => {
         crate::tests!(TESTS: $($name),*);
@@ -172,9 +178,15 @@ fn suites() -> Vec<Suite> {
                 collisions::TESTS,
                 clients::TESTS,
                 locks_command::TESTS,
-                full_ledger::TESTS,
             ],
             World::builder(),
+        ),
+        suite(
+            "a full ledger",
+            &[full_ledger::TESTS],
+            World::builder()
+                .webhook_args(&[full_ledger::LONG_GRACE])
+                .controller_args(&[full_ledger::LONG_GRACE]),
         ),
         suite(
             "plugins with many operations",
@@ -183,7 +195,13 @@ fn suites() -> Vec<Suite> {
         ),
         suite(
             "schedules, and backups that expire",
-            &[schedules::TESTS, deletion::TESTS, gitops::TESTS],
+            &[
+                schedules::TESTS,
+                retention::TESTS,
+                deletion::TESTS,
+                gitops::TESTS,
+                copies::TESTS,
+            ],
             World::builder().webhooks(1).controller_args(&[
                 "--garbage-collection-frequency=2s",
                 "--concurrent-backups=4",
@@ -213,9 +231,12 @@ fn suites() -> Vec<Suite> {
             "readers who reach nothing but the API server",
             &[
                 file_access::TESTS,
+                owners::TESTS,
                 describe::TESTS,
                 verify::TESTS,
+                drills::TESTS,
                 restore_plans::TESTS,
+                pruned_namespaces::TESTS,
                 nothing_selected::TESTS,
                 disaster_recovery::TESTS,
                 debug_command::TESTS,
@@ -230,6 +251,8 @@ fn suites() -> Vec<Suite> {
             "a controller that is killed",
             &[
                 crash_points::TESTS,
+                copies::KILLED,
+                drills::KILLED,
                 operation_crashes::TESTS,
                 changing_lists::TESTS,
             ],
@@ -310,10 +333,14 @@ fn suites() -> Vec<Suite> {
             &[
                 policy::TESTS,
                 policy::roles::TESTS,
+                policy::owners::TESTS,
+                policy::drills::TESTS,
                 policy::phases::TESTS,
                 policy::read_keys::TESTS,
+                policy::volume_data::TESTS,
                 policy::registration::TESTS,
                 install_command::TESTS,
+                migrate_command::TESTS,
             ],
             World::builder().webhooks(0).controllers(0),
         ),

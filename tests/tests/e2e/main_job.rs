@@ -19,7 +19,7 @@ crate::tests! {
     an_outage_of_the_api_server_delays_the_end_and_loses_nothing,
 }
 
-async fn what_came_back_is_what_was_there(world: &mut World) -> anyhow::Result<()> {
+async fn what_came_back_is_what_was_there(world: &mut World) -> TestResult {
     let app = App::new("main", 60);
     app.create(&world.client).await?;
     let namespaces = app.namespaces();
@@ -56,9 +56,7 @@ async fn what_came_back_is_what_was_there(world: &mut World) -> anyhow::Result<(
     .await
 }
 
-async fn completed_means_contents_and_metadata_are_in_the_bucket(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn completed_means_contents_and_metadata_are_in_the_bucket(world: &mut World) -> TestResult {
     let backup = world.backed_up("stored", 30).await?;
     let s3 = world.s3()?;
 
@@ -125,7 +123,7 @@ async fn completed_means_contents_and_metadata_are_in_the_bucket(
     Ok(())
 }
 
-async fn a_restore_goes_into_mapped_namespaces(world: &mut World) -> anyhow::Result<()> {
+async fn a_restore_goes_into_mapped_namespaces(world: &mut World) -> TestResult {
     world.config_maps("here", 5).await?;
     world.back_up("mapped", of_namespaces(&["here"])).await?;
     let mapping = [("here".to_owned(), "there".to_owned())].into();
@@ -150,15 +148,13 @@ async fn a_restore_goes_into_mapped_namespaces(world: &mut World) -> anyhow::Res
     Ok(())
 }
 
-async fn a_killed_controller_finishes_what_it_had_begun(world: &mut World) -> anyhow::Result<()> {
+async fn a_killed_controller_finishes_what_it_had_begun(world: &mut World) -> TestResult {
     world.config_maps("killed", 400).await?;
     world
         .s3()?
         .front
         .set(Fault::Delay(Duration::from_millis(300)));
-    world
-        .create_backup("killed", of_namespaces(&["killed"]))
-        .await?;
+    world.start_backup("killed").await?;
     world
         .backup_reaches("killed", BackupPhase::InProgress)
         .await?;
@@ -173,17 +169,13 @@ async fn a_killed_controller_finishes_what_it_had_begun(world: &mut World) -> an
     Ok(())
 }
 
-async fn an_outage_of_the_bucket_delays_the_end_and_loses_nothing(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn an_outage_of_the_bucket_delays_the_end_and_loses_nothing(world: &mut World) -> TestResult {
     world.config_maps("outage", 50).await?;
     world
         .s3()?
         .front
         .set(Fault::Delay(Duration::from_millis(200)));
-    world
-        .create_backup("outage", of_namespaces(&["outage"]))
-        .await?;
+    world.start_backup("outage").await?;
     world
         .backup_reaches("outage", BackupPhase::InProgress)
         .await?;
@@ -202,16 +194,14 @@ async fn an_outage_of_the_bucket_delays_the_end_and_loses_nothing(
 
 async fn an_outage_of_the_api_server_delays_the_end_and_loses_nothing(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let front = world.plane_front()?;
     world.config_maps("rolling", 200).await?;
     world
         .s3()?
         .front
         .set(Fault::Delay(Duration::from_millis(200)));
-    world
-        .create_backup("rolling", of_namespaces(&["rolling"]))
-        .await?;
+    world.start_backup("rolling").await?;
     world
         .backup_reaches("rolling", BackupPhase::InProgress)
         .await?;

@@ -17,23 +17,21 @@ crate::tests! {
 }
 
 /// Operations of each backup, or restore.
-const EACH: usize = 100;
+const OPERATIONS_PER_JOB: usize = 100;
 /// Minimum number of all operations in flight when it is killed between two executions.
-const BEFORE: usize = 150;
+const MIN_IN_FLIGHT: usize = 150;
 /// Points at the end that the first backup reaches while operations of the other one run, or have
 /// just ended.
 const LATER: [&str; 2] = ["after-record", "before-metadata"];
 
 /// None is started twice either.
-async fn a_crash_forgets_none_of_hundreds_of_operations(world: &mut World) -> anyhow::Result<()> {
+async fn a_crash_forgets_none_of_hundreds_of_operations(world: &mut World) -> TestResult {
     let points = [crash::EXECUTION_POINTS, crash::OPERATION_POINTS, &LATER].concat();
     killed_at_each(world, ScriptedJob::Backup, &points).await
 }
 
 /// None is started twice either.
-async fn a_crash_forgets_none_of_hundreds_of_restore_operations(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_crash_forgets_none_of_hundreds_of_restore_operations(world: &mut World) -> TestResult {
     let mut points = [crash::EXECUTION_POINTS, crash::OPERATION_POINTS].concat();
     points.retain(|point| *point != "after-renewal");
     killed_at_each(world, ScriptedJob::Restore, &points).await
@@ -59,7 +57,7 @@ async fn ended(
     let told = job.errors(world, name).await?;
     let operations = job.file(world, name, "itemoperations.json.gz").await?;
     let known = completed_once(&operations)?;
-    let missing = EACH - known;
+    let missing = OPERATIONS_PER_JOB - known;
     let expected = if missing == 0 {
         "Completed"
     } else {
@@ -83,7 +81,7 @@ async fn killed_at_each(
 ) -> anyhow::Result<()> {
     world.needs_debug_build()?;
     let plugins = world.plugins()?;
-    let names: Vec<String> = (0..EACH)
+    let names: Vec<String> = (0..OPERATIONS_PER_JOB)
         .map(|number| format!("item-{number:03}"))
         .collect();
     let items: Vec<Script<'_>> = names
@@ -111,7 +109,7 @@ async fn killed_at(
     let between = crash::EXECUTION_POINTS.contains(&point);
     world
         .crash_at(&if between {
-            format!("{point}#{BEFORE}")
+            format!("{point}#{MIN_IN_FLIGHT}")
         } else {
             point.to_owned()
         })
@@ -121,7 +119,7 @@ async fn killed_at(
             .await?;
     }
     world.controllers[0]
-        .killed(REACHED)
+        .killed(POINT_TIMEOUT)
         .await
         .context("it was not reached")?;
     world.controllers[0].restart().await?;
@@ -175,7 +173,7 @@ fn none_twice(
     {
         *executed.entry(called.item).or_default() += 1;
     }
-    let not_executed = EACH * namespaces(job).len() - executed.len();
+    let not_executed = OPERATIONS_PER_JOB * namespaces(job).len() - executed.len();
     ensure!(
         not_executed <= unknown && executed.values().all(|times| *times == 1),
         "{not_executed} not executed, {unknown} unknown, {executed:?}"

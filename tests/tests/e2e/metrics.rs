@@ -35,9 +35,7 @@ async fn scheduled(world: &World, name: &str, spec: BackupSpec) -> anyhow::Resul
     world.backup_ended(name).await
 }
 
-async fn metrics_are_right_across_a_restart_of_the_controller(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn metrics_are_right_across_a_restart_of_the_controller(world: &mut World) -> TestResult {
     world.config_maps("measured", 3).await?;
     let good = scheduled(world, "measured-good", of_namespaces(&["measured"])).await?;
     scheduled(

@@ -75,9 +75,7 @@ fn configuration(name: &str, action: &str, data: &Value) -> Value {
         "metadata": { "name": name, "namespace": NAMESPACE, "labels": labels }, "data": data })
 }
 
-async fn configured_actions_and_modifiers_change_what_is_restored(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn configured_actions_and_modifiers_change_what_is_restored(world: &mut World) -> TestResult {
     let name = "modified";
     ensure_namespace(&world.client, name).await?;
     create_all(&world.client, shop(name)).await?;
@@ -192,9 +190,7 @@ async fn changed_restores(world: &World, name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn a_modifier_that_is_wrong_or_missing_starts_nothing(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_modifier_that_is_wrong_or_missing_starts_nothing(world: &mut World) -> TestResult {
     let name = "unmodified";
     world.backed_up(name, 3).await?;
     let rules = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "wrong", "namespace": NAMESPACE },
@@ -223,9 +219,7 @@ async fn a_modifier_that_is_wrong_or_missing_starts_nothing(
 }
 
 /// The API server removes some zeros from a Deployment, and keeps others.
-async fn zeros_that_a_modifier_sets_are_as_they_were_asked_for(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn zeros_that_a_modifier_sets_are_as_they_were_asked_for(world: &mut World) -> TestResult {
     let (name, back) = ("zeros", "zeros-back");
     ensure_namespace(&world.client, name).await?;
     create_all(&world.client, [shop(name).remove(3)]).await?;
@@ -265,7 +259,7 @@ async fn zeros_that_a_modifier_sets_are_as_they_were_asked_for(
 
 async fn a_default_modifier_is_for_restores_that_name_none_and_do_not_ask_to_be_left_alone(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let name = "by-default";
     ensure_namespace(&world.client, name).await?;
     let settings = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "settings", "namespace": name },

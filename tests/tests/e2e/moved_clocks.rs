@@ -21,7 +21,6 @@ crate::tests! {
 const YEAR: Duration = Duration::from_hours(365 * 24);
 /// Longer than these replicas use a certificate.
 const ROTATION: Duration = Duration::from_secs(6);
-const SOON: Duration = Duration::from_secs(30);
 
 type Move = fn(&MovedClock) -> anyhow::Result<()>;
 const MOVES: [(&str, Move); 3] = [
@@ -32,7 +31,7 @@ const MOVES: [(&str, Move); 3] = [
 
 async fn a_replica_with_a_wrong_clock_keeps_nobody_out_and_frees_nothing(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let clock = MovedClock::new(world.folder())?;
     world.webhooks[0].restart_with(&clock.variables()).await?;
     replica::answers(&mut world.webhooks[0], world.webhook_health[0], "/readyz").await?;
@@ -50,7 +49,7 @@ async fn a_replica_with_a_wrong_clock_keeps_nobody_out_and_frees_nothing(
         Api::namespaced(client, NAMESPACE),
     );
     let backup = Backup::new("by-clock", of_namespaces(&["elsewhere"]));
-    until("the sibling is not asked any more", SOON, async || {
+    until("the sibling is not asked any more", TIMEOUT, async || {
         anyhow::Ok(backups.create(&dry_run(), &backup).await.is_ok())
     })
     .await?;
@@ -79,9 +78,9 @@ async fn a_replica_with_a_wrong_clock_keeps_nobody_out_and_frees_nothing(
 /// Its store refuses requests with a wrong time, so nothing is backed up meanwhile.
 async fn a_controller_with_a_wrong_clock_deletes_nothing_and_works_on(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let clock = MovedClock::new(world.folder())?;
-    world.controllers[0].stop(SOON).await?;
+    world.controllers[0].stop(TIMEOUT).await?;
     world.controllers[0]
         .restart_with(&clock.variables())
         .await?;
@@ -103,7 +102,7 @@ async fn a_controller_with_a_wrong_clock_deletes_nothing_and_works_on(
         world.backups().merge_patch("kept-by-clock", label).await?;
         if schedules.get_opt("by-clock").await?.is_none() {
             schedules.create_json(schedule.clone()).await?;
-            eventually("a slot of next year is noted", SOON, async || {
+            eventually("a slot of next year is noted", TIMEOUT, async || {
                 let last = noted().await?;
                 anyhow::Ok(when(last > Some(here + YEAR / 2), format!("{last:?}")))
             })
@@ -143,6 +142,6 @@ async fn a_controller_with_a_wrong_clock_deletes_nothing_and_works_on(
         "it has ended:\n{}",
         world.controllers[0].tail(5)
     );
-    world.controllers[0].stop(SOON).await?;
+    world.controllers[0].stop(TIMEOUT).await?;
     world.controllers[0].restart().await
 }

@@ -26,7 +26,7 @@ async fn changed(world: &World, name: &str) -> anyhow::Result<Api<ConfigMap>> {
     Ok(maps)
 }
 
-async fn a_name_that_is_not_in_the_backup_writes_nothing(world: &mut World) -> anyhow::Result<()> {
+async fn a_name_that_is_not_in_the_backup_writes_nothing(world: &mut World) -> TestResult {
     let name = "named";
     let maps = changed(world, name).await?;
     let user = world.kubectl_backup();
@@ -101,7 +101,7 @@ async fn a_name_that_is_not_in_the_backup_writes_nothing(world: &mut World) -> a
     says(&warnings, &["matches no namespace of backup"])
 }
 
-async fn a_backup_of_nothing_is_no_success(world: &mut World) -> anyhow::Result<()> {
+async fn a_backup_of_nothing_is_no_success(world: &mut World) -> TestResult {
     let user = world.kubectl_backup();
     let create = |name, flag| {
         [
@@ -117,7 +117,7 @@ async fn a_backup_of_nothing_is_no_success(world: &mut World) -> anyhow::Result<
         .await?;
     says(&typo.stderr, &["PartiallyFailed", "Nothing was saved"])?;
     says(
-        &user.succeeds(&["describe", "of-a-typo"]).await?.stdout,
+        &user.stdout(&["describe", "of-a-typo"]).await?,
         &["no, there is nothing in it"],
     )?;
     let errors = world.backup_file("of-a-typo", "results.gz").await?["errors"].to_string();
@@ -163,7 +163,7 @@ async fn a_backup_of_nothing_is_no_success(world: &mut World) -> anyhow::Result<
     )
 }
 
-async fn an_exclude_that_leaves_nothing_out_is_named(world: &mut World) -> anyhow::Result<()> {
+async fn an_exclude_that_leaves_nothing_out_is_named(world: &mut World) -> TestResult {
     let name = "idle-excludes";
     world.config_maps(name, 1).await?;
     let excluded = ["kube-system", "kube-sytsem", "idle-x*"]
@@ -187,7 +187,7 @@ async fn an_exclude_that_leaves_nothing_out_is_named(world: &mut World) -> anyho
     Ok(())
 }
 
-async fn items_are_found_by_every_name_of_their_type(world: &mut World) -> anyhow::Result<()> {
+async fn items_are_found_by_every_name_of_their_type(world: &mut World) -> TestResult {
     changed(world, "called").await?;
     let user = world.kubectl_backup();
     for of_type in ["cm", "configmap", "ConfigMap", "configmaps"] {
@@ -195,12 +195,12 @@ async fn items_are_found_by_every_name_of_their_type(world: &mut World) -> anyho
         // Backups of other tests whose location was removed are not searched.
         says(&user.run(&["search", &item]).await?.stdout, &["called"])?;
         says(
-            &user.succeeds(&["cat", "called", &item]).await?.stdout,
+            &user.stdout(&["cat", "called", &item]).await?,
             &["colour: old"],
         )?;
         let place = format!("called/{of_type}");
         says(
-            &user.succeeds(&["ls", "called", &place]).await?.stdout,
+            &user.stdout(&["ls", "called", &place]).await?,
             &["settings"],
         )?;
         let include = format!("--include-resources={of_type}");

@@ -37,9 +37,7 @@ fn files_below(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-async fn a_location_that_a_plugin_serves_does_the_main_job(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_location_that_a_plugin_serves_does_the_main_job(world: &mut World) -> TestResult {
     let name = "served";
     let plugins = world.plugins()?;
     let place = PluginLocation::make(world, name).await?;
@@ -81,9 +79,7 @@ async fn a_location_that_a_plugin_serves_does_the_main_job(
     place.remove(world).await
 }
 
-async fn locations_of_one_plugin_do_not_get_in_each_others_way(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn locations_of_one_plugin_do_not_get_in_each_others_way(world: &mut World) -> TestResult {
     let places = [
         PluginLocation::make(world, "served-one").await?,
         PluginLocation::make(world, "served-two").await?,
@@ -110,9 +106,7 @@ async fn locations_of_one_plugin_do_not_get_in_each_others_way(
     Ok(())
 }
 
-async fn a_crash_at_the_end_is_finished_through_the_store_plugin(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_crash_at_the_end_is_finished_through_the_store_plugin(world: &mut World) -> TestResult {
     world.needs_debug_build()?;
     let location = "served-killed";
     let place = PluginLocation::make(world, location).await?;
@@ -132,7 +126,7 @@ async fn a_crash_at_the_end_is_finished_through_the_store_plugin(
         // A controller that adopts an end removes the rest once it is published.
         eventually(
             &format!("the store of {name} is whole and tidy"),
-            REACHED,
+            POINT_TIMEOUT,
             async || {
                 is_whole_in_folder(&place.store(), &name)
                     .await
@@ -149,7 +143,7 @@ async fn a_crash_at_the_end_is_finished_through_the_store_plugin(
     world.create_backup(&name, of_place(location)).await?;
     let contents = place.file(&name, &format!("{name}.tar.gz"));
     let half = async || std::fs::metadata(&contents).map(|metadata| metadata.len() > 0);
-    until("the contents are half written", REACHED, half).await?;
+    until("the contents are half written", POINT_TIMEOUT, half).await?;
     world.controllers[0].kill().await?;
     place.misbehave("")?;
     world.controllers[0].restart().await?;
@@ -158,9 +152,7 @@ async fn a_crash_at_the_end_is_finished_through_the_store_plugin(
     place.remove(world).await
 }
 
-async fn a_store_plugin_that_misbehaves_at_the_end_is_named(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_store_plugin_that_misbehaves_at_the_end_is_named(world: &mut World) -> TestResult {
     let location = "served-badly";
     let place = PluginLocation::make(world, location).await?;
     world.noise(location, 22).await?;
@@ -243,9 +235,7 @@ async fn a_store_plugin_that_misbehaves_at_the_end_is_named(
     place.remove(world).await
 }
 
-async fn a_tarball_that_a_plugin_cuts_short_is_not_restored(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_tarball_that_a_plugin_cuts_short_is_not_restored(world: &mut World) -> TestResult {
     let name = "served-cut";
     let plugins = world.plugins()?;
     let place = PluginLocation::make(world, name).await?;
@@ -266,7 +256,7 @@ async fn a_tarball_that_a_plugin_cuts_short_is_not_restored(
     world
         .create_restore("served-cut-off", from_backup(name))
         .await?;
-    eventually("it was read in vain", REACHED, async || {
+    eventually("it was read in vain", POINT_TIMEOUT, async || {
         let read = plugins.processes(
             "GetObject",
             &format!("deep/down/backups/{name}/{name}.tar.gz"),
@@ -285,9 +275,7 @@ async fn a_tarball_that_a_plugin_cuts_short_is_not_restored(
     place.remove(world).await
 }
 
-async fn a_plugin_that_answers_nonsense_is_named_and_asked_again(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_plugin_that_answers_nonsense_is_named_and_asked_again(world: &mut World) -> TestResult {
     let name = "served-nonsense";
     let place = PluginLocation::make(world, name).await?;
     world.config_maps(name, 5).await?;
@@ -296,7 +284,7 @@ async fn a_plugin_that_answers_nonsense_is_named_and_asked_again(
     let blocked = |backup: &Backup| !blocked_reason(backup).is_empty();
     let backup = world
         .backups()
-        .wait_until(name, "is blocked", REACHED, blocked)
+        .wait_until(name, "is blocked", POINT_TIMEOUT, blocked)
         .await?;
     ensure!(
         blocked_reason(&backup).contains("somewhere/else"),
@@ -309,9 +297,7 @@ async fn a_plugin_that_answers_nonsense_is_named_and_asked_again(
     place.remove(world).await
 }
 
-async fn an_unknown_provider_is_reported_with_those_there_are(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn an_unknown_provider_is_reported_with_those_there_are(world: &mut World) -> TestResult {
     world.plugins()?;
     for (provider, config, words) in [
         (
@@ -347,7 +333,7 @@ async fn an_unknown_provider_is_reported_with_those_there_are(
         world.remove_location("unserved").await.ok();
         world.apply_location("unserved", spec).await?;
         let location = world
-            .location_in("unserved", LocationPhase::Unavailable, REACHED)
+            .location_in("unserved", LocationPhase::Unavailable, POINT_TIMEOUT)
             .await?;
         let message = location.status.message.context("no message")?;
         for word in words {

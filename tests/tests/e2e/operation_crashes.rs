@@ -26,11 +26,9 @@ const LATER: &[&str] = &["after-renewal", "after-record", "before-metadata"];
 /// Claims in each namespace.
 const CLAIMS: usize = 3;
 /// Contents above this size have more than one part (bytes).
-const PART: u64 = 8 << 20;
+const PART_BYTES: u64 = 8 << 20;
 
-async fn a_crash_around_operations_goes_on_with_the_same_ones(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_crash_around_operations_goes_on_with_the_same_ones(world: &mut World) -> TestResult {
     world.needs_debug_build()?;
     let driver = SnapshotController::start(&world.client).await?;
     snapshots::class(
@@ -86,7 +84,7 @@ async fn killed_at(
     };
     let created = world.create_backup(&name, spec).await?;
     world.controllers[0]
-        .killed(REACHED)
+        .killed(POINT_TIMEOUT)
         .await
         .context("it was not reached")?;
     let cut = driver.stored();
@@ -106,7 +104,7 @@ async fn killed_at(
         .await?
         .size;
     ensure!(
-        size > PART || namespace == PLACE,
+        size > PART_BYTES || namespace == PLACE,
         "{size} bytes are one part only"
     );
     ensure!(

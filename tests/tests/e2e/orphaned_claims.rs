@@ -35,9 +35,9 @@ crate::tests! {
 pub const GRACE: &str = "--orphan-grace=1s";
 /// Time limit for freeing an orphan: twice the grace (the controller's own check, and the guard),
 /// the pauses between checks, and a slow machine.
-const BOUND: Duration = Duration::from_secs(20);
+const MAX_ORPHAN_TIME: Duration = Duration::from_secs(20);
 
-async fn an_orphan_is_freed_when_a_sibling_webhook_denies(world: &mut World) -> anyhow::Result<()> {
+async fn an_orphan_is_freed_when_a_sibling_webhook_denies(world: &mut World) -> TestResult {
     let sibling = Sibling::start(&world.client, world.folder()).await?;
     let refused = create(world, &wishing("sibling", "403")).await;
     is_an_orphan(world, "sibling", refused, "sibling webhook").await?;
@@ -46,7 +46,7 @@ async fn an_orphan_is_freed_when_a_sibling_webhook_denies(world: &mut World) -> 
 }
 
 /// The webhook replicas free it themselves.
-async fn an_orphan_is_freed_while_no_controller_runs(world: &mut World) -> anyhow::Result<()> {
+async fn an_orphan_is_freed_while_no_controller_runs(world: &mut World) -> TestResult {
     let world = &*world.pause_controllers()?;
     let sibling = Sibling::start(&world.client, world.folder()).await?;
     let refused = create(world, &wishing("alone", "403")).await;
@@ -56,9 +56,7 @@ async fn an_orphan_is_freed_while_no_controller_runs(world: &mut World) -> anyho
 }
 
 /// Ours has answered at once, and the API server waits for the other one.
-async fn an_orphan_is_freed_when_a_sibling_webhook_times_out(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn an_orphan_is_freed_when_a_sibling_webhook_times_out(world: &mut World) -> TestResult {
     let sibling = Sibling::start(&world.client, world.folder()).await?;
     let kubectl = world.kubectl()?;
     let manifest = kubectl.manifest(&with_kind(&wishing("late", "delay-11000")))?;
@@ -76,7 +74,7 @@ async fn an_orphan_is_freed_when_a_sibling_webhook_times_out(
     is_freed(world, "late").await
 }
 
-async fn an_orphan_is_freed_when_a_quota_is_exceeded(world: &mut World) -> anyhow::Result<()> {
+async fn an_orphan_is_freed_when_a_quota_is_exceeded(world: &mut World) -> TestResult {
     let quotas: Api<ResourceQuota> = world.api();
     let hard = json!({ "count/backups.velero.io": "0" });
     quotas
@@ -86,7 +84,7 @@ async fn an_orphan_is_freed_when_a_quota_is_exceeded(world: &mut World) -> anyho
     quotas
         .merge_patch_status("no-backups", json!({ "hard": hard, "used": hard }))
         .await?;
-    eventually("the quota is looked at", BOUND, async || {
+    eventually("the quota is looked at", MAX_ORPHAN_TIME, async || {
         let answer = world.backups().create(&dry_run(), &plain("quota")).await;
         let seen = format!("{answer:?}");
         Ok::<_, kube::Error>(when(seen.contains("exceeded quota"), seen))
@@ -98,7 +96,7 @@ async fn an_orphan_is_freed_when_a_quota_is_exceeded(world: &mut World) -> anyho
     is_freed(world, "quota").await
 }
 
-async fn a_name_that_exists_takes_no_claim(world: &mut World) -> anyhow::Result<()> {
+async fn a_name_that_exists_takes_no_claim(world: &mut World) -> TestResult {
     world
         .create_backup("exists", of_namespaces(&["orphan-exists"]))
         .await?;
@@ -124,7 +122,7 @@ async fn a_name_that_exists_takes_no_claim(world: &mut World) -> anyhow::Result<
 
 /// The API server takes a sibling's AlreadyExists for a collision of generated names, and repeats
 /// admission: each time with another name, uid and claim.
-async fn eight_orphans_of_one_generated_name_are_freed(world: &mut World) -> anyhow::Result<()> {
+async fn eight_orphans_of_one_generated_name_are_freed(world: &mut World) -> TestResult {
     let sibling = Sibling::start(&world.client, world.folder()).await?;
     let (asked, admitted) = (sibling.calls(), world.admissions("admitted").await?);
     let mut backup = wishing("generated", "AlreadyExists");
@@ -150,9 +148,7 @@ async fn eight_orphans_of_one_generated_name_are_freed(world: &mut World) -> any
 
 /// The API server accepts 3 MiB, etcd 1.5 MiB: this is only detected at the write, which is then
 /// retried without managed fields.
-async fn an_orphan_is_freed_when_the_object_is_too_big_to_store(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn an_orphan_is_freed_when_the_object_is_too_big_to_store(world: &mut World) -> TestResult {
     let mut backup = serde_json::to_value(plain("too-big"))?;
     backup["spec"]["hooks"] = json!({ "resources": [{ "name": "big", "pre": [{ "exec": {
         "container": "c", "command": ["x".repeat(1_700_000)] } }] }] });
@@ -171,7 +167,7 @@ async fn an_orphan_is_freed_when_the_object_is_too_big_to_store(
 /// first stored, and succeeds; its claim has a uid that is never stored.
 async fn an_orphan_is_freed_when_an_apply_loses_a_race_and_succeeds(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let sibling = Sibling::start(&world.client, world.folder()).await?;
     ensure_namespace(&world.client, "orphan-race").await?;
     let admitted = world.admissions("admitted").await?;
@@ -195,7 +191,7 @@ async fn an_orphan_is_freed_when_an_apply_loses_a_race_and_succeeds(
     is_freed(world, "race").await
 }
 
-async fn an_orphan_is_freed_when_the_client_goes_away(world: &mut World) -> anyhow::Result<()> {
+async fn an_orphan_is_freed_when_the_client_goes_away(world: &mut World) -> TestResult {
     let sibling = Sibling::start(&world.client, world.folder()).await?;
     leaves_when_claimed(world, "gone-away").await?;
     is_freed(world, "gone-away").await?;
@@ -203,9 +199,7 @@ async fn an_orphan_is_freed_when_the_client_goes_away(world: &mut World) -> anyh
     sibling.remove().await
 }
 
-async fn an_orphan_is_freed_when_the_clients_timeout_passes(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn an_orphan_is_freed_when_the_clients_timeout_passes(world: &mut World) -> TestResult {
     let sibling = Sibling::start(&world.client, world.folder()).await?;
     let kubectl = world.kubectl()?;
     let manifest = kubectl.manifest(&with_kind(&wishing("timeout", "delay-3000")))?;
@@ -227,7 +221,7 @@ async fn an_orphan_is_freed_when_the_clients_timeout_passes(
 }
 
 /// The claim is written, but the webhook's "allowed" never arrives.
-async fn an_orphan_is_freed_when_the_answer_is_lost(world: &mut World) -> anyhow::Result<()> {
+async fn an_orphan_is_freed_when_the_answer_is_lost(world: &mut World) -> TestResult {
     let plane = world.plane_front()?;
     let front = world.webhook_front.as_ref().context("no webhook")?;
     // Leaves time between the write and its answer.
@@ -235,7 +229,7 @@ async fn an_orphan_is_freed_when_the_answer_is_lost(world: &mut World) -> anyhow
     let backup = plain("lost");
     let (refused, claimed) = tokio::join!(create(world, &backup), async {
         // At shorter intervals than in `claimed`.
-        let claimed = tokio::time::timeout(BOUND, async {
+        let claimed = tokio::time::timeout(MAX_ORPHAN_TIME, async {
             while !has_claim(world, "lost").await? {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
@@ -259,7 +253,7 @@ async fn an_orphan_is_freed_when_the_answer_is_lost(world: &mut World) -> anyhow
 
 /// Whether the object is stored is open when its client gives up: it may appear as soon as etcd
 /// continues. Either way the claim ends.
-async fn an_orphan_is_freed_when_etcd_stands_still(world: &mut World) -> anyhow::Result<()> {
+async fn an_orphan_is_freed_when_etcd_stands_still(world: &mut World) -> TestResult {
     world.needs_own_plane()?;
     let sibling = Sibling::start(&world.client, world.folder()).await?;
     let kubectl = world.kubectl()?;
@@ -299,7 +293,7 @@ async fn an_orphan_is_freed_when_etcd_stands_still(world: &mut World) -> anyhow:
     sibling.remove().await
 }
 
-async fn an_orphan_is_freed_when_the_api_server_is_killed(world: &mut World) -> anyhow::Result<()> {
+async fn an_orphan_is_freed_when_the_api_server_is_killed(world: &mut World) -> TestResult {
     world.needs_own_plane()?;
     let sibling = Sibling::start(&world.client, world.folder()).await?;
     leaves_when_claimed(world, "killed").await?;
@@ -311,7 +305,7 @@ async fn an_orphan_is_freed_when_the_api_server_is_killed(world: &mut World) -> 
     sibling.remove().await
 }
 
-async fn a_dry_run_leaves_no_orphan(world: &mut World) -> anyhow::Result<()> {
+async fn a_dry_run_leaves_no_orphan(world: &mut World) -> TestResult {
     world
         .backups()
         .create(&dry_run(), &plain("rehearsed"))
@@ -375,7 +369,7 @@ async fn has_claim(world: &World, name: &str) -> anyhow::Result<bool> {
 
 /// Waits until the ledger has a claim of this name.
 async fn claimed(world: &World, name: &str) -> anyhow::Result<()> {
-    until(&format!("{name} is claimed"), BOUND, async || {
+    until(&format!("{name} is claimed"), MAX_ORPHAN_TIME, async || {
         has_claim(world, name).await
     })
     .await
@@ -391,12 +385,16 @@ async fn leaves_when_claimed(world: &World, name: &str) -> anyhow::Result<()> {
 }
 
 async fn unclaimed(world: &World, name: &str) -> anyhow::Result<()> {
-    eventually(&format!("no claim of {name} is left"), BOUND, async || {
-        anyhow::Ok(when(
-            !has_claim(world, name).await?,
-            format!("{:?}", claims(world).await?),
-        ))
-    })
+    eventually(
+        &format!("no claim of {name} is left"),
+        MAX_ORPHAN_TIME,
+        async || {
+            anyhow::Ok(when(
+                !has_claim(world, name).await?,
+                format!("{:?}", claims(world).await?),
+            ))
+        },
+    )
     .await
 }
 
@@ -426,7 +424,7 @@ async fn is_freed(world: &World, name: &str) -> anyhow::Result<()> {
     let mut refused = 0;
     eventually(
         &format!("a restore where {name} had its claim"),
-        BOUND,
+        MAX_ORPHAN_TIME,
         async || {
             let created = world
                 .create_claiming_restore(&after, &format!("orphan-{name}"))
@@ -447,7 +445,7 @@ async fn is_freed(world: &World, name: &str) -> anyhow::Result<()> {
 /// Deletes a restore and waits until it is gone.
 async fn done(world: &World, name: &str) -> anyhow::Result<()> {
     world.restores().delete_object(name).await?;
-    world.restores().wait_gone(name, BOUND).await
+    world.restores().wait_gone(name, MAX_ORPHAN_TIME).await
 }
 
 async fn not_stored(world: &World, name: &str) -> anyhow::Result<()> {

@@ -16,8 +16,6 @@ crate::tests! {
     a_cluster_of_cloudnative_pg_is_not_backed_up_while_it_is_restored,
 }
 
-const SOON: Duration = Duration::from_secs(30);
-
 /// Creates two objects of one cluster at once. Returns which of them were refused.
 async fn at_once(
     world: &World,
@@ -40,7 +38,7 @@ async fn at_once(
 }
 
 /// Without us, each saw the other, and both failed.
-async fn of_two_restores_of_one_xtradb_cluster_one_begins(world: &mut World) -> anyhow::Result<()> {
+async fn of_two_restores_of_one_xtradb_cluster_one_begins(world: &mut World) -> TestResult {
     PXC.define(world).await?;
     let refused = at_once(world, &PXC, [PXC.restore; 2], "alone").await?;
     ensure!(
@@ -64,9 +62,7 @@ async fn of_two_restores_of_one_xtradb_cluster_one_begins(world: &mut World) -> 
 }
 
 /// Without us, each waited for the other for ever (PSMDB #2317).
-async fn of_a_backup_and_a_restore_of_one_mongodb_one_begins(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn of_a_backup_and_a_restore_of_one_mongodb_one_begins(world: &mut World) -> TestResult {
     PSMDB.define(world).await?;
     let refused = at_once(world, &PSMDB, [PSMDB.backup, PSMDB.restore], "alone").await?;
     ensure!(
@@ -104,7 +100,7 @@ async fn of_a_backup_and_a_restore_of_one_mongodb_one_begins(
 
 async fn a_backup_of_percona_postgresql_waits_for_the_end_of_a_restore(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     PG.define(world).await?;
     PG.create(world, PG.restore, "alone", "alone").await?;
     PG.create(world, PG.backup, "alone", "alone")
@@ -122,7 +118,7 @@ async fn a_backup_of_percona_postgresql_waits_for_the_end_of_a_restore(
         },
         json!({ "state": "Failed" }),
     );
-    eventually("only the operator ends it", SOON, async || {
+    eventually("only the operator ends it", TIMEOUT, async || {
         let patch = Patch::Merge(json!({ "status": failed }));
         let forged = PG
             .api(world, PG.restore)
@@ -137,7 +133,7 @@ async fn a_backup_of_percona_postgresql_waits_for_the_end_of_a_restore(
 }
 
 /// A gate that ran at every check turned `completed` back into `pending` (CNPG #11010).
-async fn a_completed_backup_of_cloudnative_pg_stays_so(world: &mut World) -> anyhow::Result<()> {
+async fn a_completed_backup_of_cloudnative_pg_stays_so(world: &mut World) -> TestResult {
     CNPG.define(world).await?;
     CNPG.create(world, CNPG.backup, "alone", "alone").await?;
     CNPG.set_state(world, CNPG.backup, "alone", "completed")
@@ -161,7 +157,7 @@ async fn a_completed_backup_of_cloudnative_pg_stays_so(world: &mut World) -> any
 
 async fn a_cluster_of_cloudnative_pg_is_not_backed_up_while_it_is_restored(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     CNPG.define(world).await?;
     CNPG.guard(world).await?;
     let recovery = json!({ "bootstrap": { "recovery": { "source": "origin" } } });

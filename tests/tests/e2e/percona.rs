@@ -22,8 +22,6 @@ crate::tests! {
     perconas_claims_are_shown_by_locks,
 }
 
-const SOON: Duration = Duration::from_secs(30);
-
 /// The side that makes the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
@@ -31,9 +29,7 @@ enum Turn {
     Restore,
 }
 
-async fn in_no_order_do_perconas_backup_and_restore_run_together(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn in_no_order_do_perconas_backup_and_restore_run_together(world: &mut World) -> TestResult {
     percona::ensure(world).await?;
     let (mut alone, mut refused) = (0, 0);
     for (number, order) in orders().into_iter().enumerate() {
@@ -60,9 +56,7 @@ async fn in_no_order_do_perconas_backup_and_restore_run_together(
     Ok(())
 }
 
-async fn a_restore_that_comes_back_from_error_claims_again(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_restore_that_comes_back_from_error_claims_again(world: &mut World) -> TestResult {
     guard(world).await?;
     PS.create(world, RESTORE, "erring", "revived").await?;
     PS.set_state(world, RESTORE, "erring", "Error").await?;
@@ -86,7 +80,7 @@ async fn a_restore_that_comes_back_from_error_claims_again(
 
 /// A webhook beside ours is slow: the revival is admitted, while the stored object still has the
 /// restore's final state.
-async fn a_revival_on_its_way_keeps_backups_out(world: &mut World) -> anyhow::Result<()> {
+async fn a_revival_on_its_way_keeps_backups_out(world: &mut World) -> TestResult {
     guard(world).await?;
     PS.create(world, RESTORE, "reviving", "reviving").await?;
     PS.set_state(world, RESTORE, "reviving", "Error").await?;
@@ -95,7 +89,7 @@ async fn a_revival_on_its_way_keeps_backups_out(world: &mut World) -> anyhow::Re
     let sibling = Sibling::start(&world.client, world.folder()).await?;
     let before = sibling.calls();
     let meanwhile = async {
-        eventually("the revival is on its way", SOON, async || {
+        eventually("the revival is on its way", TIMEOUT, async || {
             anyhow::Ok(when(sibling.calls() > before, "it was not asked"))
         })
         .await?;
@@ -125,9 +119,7 @@ async fn a_revival_on_its_way_keeps_backups_out(world: &mut World) -> anyhow::Re
         .context("what it was revived for has ended")
 }
 
-async fn perconas_own_lease_is_honoured_while_its_holder_runs(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn perconas_own_lease_is_honoured_while_its_holder_runs(world: &mut World) -> TestResult {
     guard(world).await?;
     PS.create(world, RESTORE, "leased", "leased").await?;
     let uid = PS
@@ -157,15 +149,14 @@ async fn perconas_own_lease_is_honoured_while_its_holder_runs(
     Ok(())
 }
 
-async fn perconas_claims_are_shown_by_locks(world: &mut World) -> anyhow::Result<()> {
+async fn perconas_claims_are_shown_by_locks(world: &mut World) -> TestResult {
     guard(world).await?;
     PS.create(world, BACKUP, "shown", "shown").await?;
     PS.set_state(world, BACKUP, "shown", "Running").await?;
     let plugin = world.kubectl_backup();
     let text = plugin
-        .succeeds(&["locks", "percona-ps/db/shown", "-o", "json"])
-        .await?
-        .stdout;
+        .stdout(&["locks", "percona-ps/db/shown", "-o", "json"])
+        .await?;
     let list: serde_json::Value = serde_json::from_str(&text)?;
     let scope = &list["scopes"][0];
     ensure!(
@@ -279,7 +270,7 @@ impl Actor {
     }
 }
 
-async fn only_the_operator_ends_its_work(world: &mut World) -> anyhow::Result<()> {
+async fn only_the_operator_ends_its_work(world: &mut World) -> TestResult {
     guard(world).await?;
     PS.create(world, BACKUP, "worked-on", "ended").await?;
     PS.set_state(world, BACKUP, "worked-on", "Running").await?;
@@ -291,7 +282,7 @@ async fn only_the_operator_ends_its_work(world: &mut World) -> anyhow::Result<()
             .map(drop)
             .err()
     };
-    eventually("the policy refuses", SOON, async || {
+    eventually("the policy refuses", TIMEOUT, async || {
         anyhow::Ok(match forged("Succeeded").await {
             Some(kube::Error::Api(status))
                 if status.message.contains("percona-server-mysql-operator") =>

@@ -2,21 +2,24 @@
 //! the permission; and those that it must not refuse. The world has no programs of ours, only the
 //! objects of `deploy/`.
 
+pub mod drills;
+pub mod owners;
 pub mod phases;
 pub mod read_keys;
 pub mod registration;
 pub mod roles;
+pub mod volume_data;
 
 use backup_lock::ledger::FORMAT_VERSION;
 use backup_tests::{
     binaries::root,
     install,
-    people::{CONTROLLER, EDITOR, OPERATOR, People, SOON, STRANGER, VIEWER, WEBHOOK, refused},
+    people::{CONTROLLER, EDITOR, OPERATOR, People, STRANGER, VIEWER, WEBHOOK, refused},
 };
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingAdmissionPolicy, coordination::v1::Lease,
 };
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 
 use crate::prelude::*;
 
@@ -51,15 +54,18 @@ async fn the_policies_know_the_format_of_the_ledger(_: &mut World) -> anyhow::Re
 }
 
 /// The API server has compiled the policies against their kinds, without warnings.
-async fn the_policies_have_no_warnings(world: &mut World) -> anyhow::Result<()> {
+async fn the_policies_have_no_warnings(world: &mut World) -> TestResult {
     People::of(world).await?;
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(world.client.clone());
     for name in [
         "backup-lock-writers",
         "backup-lock-ledger",
         "backup-lock-break-glass",
+        "backup-controller-drills",
+        "backup-owners",
         "backup-engine-phases",
         "backup-read-keys",
+        "backup-volume-data",
     ] {
         let checked = |policy: &ValidatingAdmissionPolicy| {
             policy.status.as_ref().is_some_and(|status| {
@@ -68,7 +74,7 @@ async fn the_policies_have_no_warnings(world: &mut World) -> anyhow::Result<()> 
             })
         };
         let status = policies
-            .wait_until(name, "is checked", SOON, checked)
+            .wait_until(name, "is checked", TIMEOUT, checked)
             .await?
             .status;
         let warnings = status.and_then(|status| status.type_checking?.expression_warnings);
@@ -80,7 +86,7 @@ async fn the_policies_have_no_warnings(world: &mut World) -> anyhow::Result<()> 
     Ok(())
 }
 
-async fn ledgers_and_markers_are_written_by_those_who_may(world: &mut World) -> anyhow::Result<()> {
+async fn ledgers_and_markers_are_written_by_those_who_may(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     for writer in [WEBHOOK, CONTROLLER, OPERATOR] {
         let (leases, markers) = (cast.leases(writer).await?, cast.config_maps(writer).await?);
@@ -117,25 +123,19 @@ async fn ledgers_and_markers_are_written_by_those_who_may(world: &mut World) -> 
                 leases.replace("backup-lock-written", &post, &next).await,
                 needle,
             )?;
-            let label = Patch::Merge(json!({ "metadata": { "labels": { "mine": "true" } } }));
+            let label = json!({ "metadata": { "labels": { "mine": "true" } } });
             refused(
-                leases
-                    .patch("backup-lock-written", &PatchParams::default(), &label)
-                    .await,
+                leases.merge_patch("backup-lock-written", label).await,
                 needle,
             )?;
-            let data = Patch::Merge(json!({ "data": { "epoch": "0" } }));
+            let data = json!({ "data": { "epoch": "0" } });
             refused(
-                markers
-                    .patch("backup-lock-written", &PatchParams::default(), &data)
-                    .await,
+                markers.merge_patch("backup-lock-written", data).await,
                 needle,
             )?;
-            let frozen = Patch::Merge(json!({ "immutable": true }));
+            let frozen = json!({ "immutable": true });
             refused(
-                markers
-                    .patch("backup-lock-written", &PatchParams::default(), &frozen)
-                    .await,
+                markers.merge_patch("backup-lock-written", frozen).await,
                 needle,
             )?;
             refused(leases.delete_object("backup-lock-written").await, needle)?;
@@ -161,9 +161,7 @@ async fn ledgers_and_markers_are_written_by_those_who_may(world: &mut World) -> 
     Ok(())
 }
 
-async fn an_editor_deletes_no_ledger_by_deleting_a_collection(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn an_editor_deletes_no_ledger_by_deleting_a_collection(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     let ours = cast.leases(WEBHOOK).await?;
     ours.create_object(&ledger("backup-lock-collected", 1)?)
@@ -185,7 +183,7 @@ async fn an_editor_deletes_no_ledger_by_deleting_a_collection(
 }
 
 /// Two controllers would work at once if it were deleted. Dry runs, as other tests have a leader.
-async fn the_lease_of_the_leader_is_the_controllers(world: &mut World) -> anyhow::Result<()> {
+async fn the_lease_of_the_leader_is_the_controllers(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     // In a namespace without a leader, with the bindings of an overlay.
     let namespace = "has-a-leader";
@@ -200,7 +198,7 @@ async fn the_lease_of_the_leader_is_the_controllers(world: &mut World) -> anyhow
     let needle = "says which controller works";
     let probe = eventually(
         "the policies hold in the other namespace",
-        SOON,
+        TIMEOUT,
         async || {
             let created = editor
                 .create(&dry_run(), &bare_lease("backup-controller")?)
@@ -220,9 +218,7 @@ async fn the_lease_of_the_leader_is_the_controllers(world: &mut World) -> anyhow
     ] {
         let theirs = by(who).await?;
         refused(
-            theirs
-                .replace("backup-controller", &PostParams::default(), &taken)
-                .await,
+            theirs.replace_object("backup-controller", &taken).await,
             needle,
         )?;
         refused(theirs.delete_object("backup-controller").await, needle)?;
@@ -233,7 +229,7 @@ async fn the_lease_of_the_leader_is_the_controllers(world: &mut World) -> anyhow
             .await,
         needle,
     )?;
-    ours.replace("backup-controller", &PostParams::default(), &taken)
+    ours.replace_object("backup-controller", &taken)
         .await
         .context("the controller")?;
     // A ConfigMap of that name has no such role.
@@ -247,7 +243,7 @@ async fn the_lease_of_the_leader_is_the_controllers(world: &mut World) -> anyhow
     Ok(())
 }
 
-async fn other_leases_and_config_maps_are_not_restricted(world: &mut World) -> anyhow::Result<()> {
+async fn other_leases_and_config_maps_are_not_restricted(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     let (leases, maps) = (cast.leases(EDITOR).await?, cast.config_maps(EDITOR).await?);
     for name in ["backup-controller-copy", "a-backup-lock"] {
@@ -269,7 +265,7 @@ async fn other_leases_and_config_maps_are_not_restricted(world: &mut World) -> a
 }
 
 /// As during a rotation of encryption keys.
-async fn a_ledger_that_is_written_as_it_is_stays_as_it_is(world: &mut World) -> anyhow::Result<()> {
+async fn a_ledger_that_is_written_as_it_is_stays_as_it_is(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     let post = PostParams::default();
     let (leases, markers) = (
@@ -303,9 +299,7 @@ async fn a_ledger_that_is_written_as_it_is_stays_as_it_is(world: &mut World) -> 
     Ok(())
 }
 
-async fn the_webhook_writes_nothing_but_ledgers_and_markers(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn the_webhook_writes_nothing_but_ledgers_and_markers(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     let (leases, maps) = (
         cast.leases(WEBHOOK).await?,
@@ -320,18 +314,13 @@ async fn the_webhook_writes_nothing_but_ledgers_and_markers(
     let admin: Api<Lease> = world.api();
     let lease = admin.create_object(&bare_lease("who-leads")?).await?;
     let stolen = changed(&lease, &json!({ "spec": { "holderIdentity": "webhook" } }))?;
-    refused(
-        leases
-            .replace("who-leads", &PostParams::default(), &stolen)
-            .await,
-        needle,
-    )?;
+    refused(leases.replace_object("who-leads", &stolen).await, needle)?;
     refused(leases.delete_object("who-leads").await, needle)?;
     admin.delete_object("who-leads").await?;
     Ok(())
 }
 
-async fn a_ledger_only_goes_forward_whoever_writes_it(world: &mut World) -> anyhow::Result<()> {
+async fn a_ledger_only_goes_forward_whoever_writes_it(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     let annotation =
         |key: &str, value: Value| json!({ "metadata": { "annotations": { key: value } } });
@@ -501,9 +490,7 @@ async fn a_ledger_only_goes_forward_whoever_writes_it(world: &mut World) -> anyh
 }
 
 /// The bindings name the namespace; here they are bound to another one, like in an overlay.
-async fn a_namespace_is_deleted_with_its_ledgers_and_markers(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_namespace_is_deleted_with_its_ledgers_and_markers(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     let namespace = "goes-with-its-ledgers";
     cast.bind_policies_to(namespace).await?;
@@ -514,7 +501,7 @@ async fn a_namespace_is_deleted_with_its_ledgers_and_markers(
     let others: Api<ConfigMap> = Api::namespaced(cast.client(WEBHOOK).await?, namespace);
     let probe = eventually(
         "the policies hold in the other namespace",
-        SOON,
+        TIMEOUT,
         async || {
             let created = others.create(&dry_run(), &marker("backup-lock-x")?).await;
             refused(created, "kubectl backup locks").map(Probe::Ready)
@@ -532,11 +519,11 @@ async fn a_namespace_is_deleted_with_its_ledgers_and_markers(
     leases
         .delete("backup-lock-one", &DeleteParams::foreground())
         .await?;
-    leases.wait_gone("backup-lock-one", SOON).await?;
+    leases.wait_gone("backup-lock-one", TIMEOUT).await?;
     world.delete_namespace(namespace).await
 }
 
-async fn the_roles_for_people_give_what_they_say(world: &mut World) -> anyhow::Result<()> {
+async fn the_roles_for_people_give_what_they_say(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     let leases = cast.leases(WEBHOOK).await?;
     let lease = leases
@@ -552,28 +539,22 @@ async fn the_roles_for_people_give_what_they_say(world: &mut World) -> anyhow::R
         &json!({ "metadata": { "annotations": { "backup-lock/serial": "2" } } }),
     )?;
     refused(
-        viewer
-            .replace("backup-lock-roles", &PostParams::default(), &next)
-            .await,
+        viewer.replace_object("backup-lock-roles", &next).await,
         "cannot update",
     )?;
     // The writes of `kubectl backup locks hold`, with this role only; it allows neither patch nor
     // delete.
     let operator = cast.leases(backup_tests::people::BARE_OPERATOR).await?;
-    let label = Patch::Merge(json!({ "metadata": { "labels": { "mine": "true" } } }));
+    let label = json!({ "metadata": { "labels": { "mine": "true" } } });
     refused(
-        operator
-            .patch("backup-lock-roles", &PatchParams::default(), &label)
-            .await,
+        operator.merge_patch("backup-lock-roles", label).await,
         "cannot patch",
     )?;
     refused(
         operator.delete_object("backup-lock-roles").await,
         "cannot delete",
     )?;
-    operator
-        .replace("backup-lock-roles", &PostParams::default(), &next)
-        .await?;
+    operator.replace_object("backup-lock-roles", &next).await?;
     leases.delete_object("backup-lock-roles").await?;
     Ok(())
 }

@@ -10,14 +10,14 @@ pub(crate) use backup_tests::{
     Skip, World,
     api::{ApiExt as _, all_objects, create_all, dry_run, objects_in},
     install::{NAMESPACE, ensure_namespace},
-    wait::{Probe, eventually, until, when},
+    wait::{Probe, TIMEOUT, eventually, until, when},
     world::{
         BUCKET,
         backups::{
             Operations as _, annotated, blocked_reason, from_backup, into_location, into_namespace,
             of_namespaces, of_place,
         },
-        controllers::REACHED,
+        controllers::POINT_TIMEOUT,
         lock::refusal,
         scripted::{into_back, of_scripted},
         stored::is_whole,
@@ -26,6 +26,9 @@ pub(crate) use backup_tests::{
 pub(crate) use k8s_openapi::api::core::v1::ConfigMap;
 pub(crate) use kube::{Api, ResourceExt, api::DynamicObject};
 pub(crate) use serde_json::{Value, json};
+
+/// What a test returns.
+pub(crate) type TestResult = anyhow::Result<()>;
 
 /// Checks that a text contains all of these words.
 pub(crate) fn says(text: &str, words: &[&str]) -> anyhow::Result<()> {

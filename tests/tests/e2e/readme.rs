@@ -13,7 +13,7 @@ const DONE_BY_THE_DEMO: [&str; 2] = ["install ", "locations create "];
 /// The names of README's backups, replaced by a single one here.
 const NAMES: [&str; 2] = ["nightly-20261103030000", "describe shop"];
 
-async fn each_command_of_the_readme_works_in_the_demo(world: &mut World) -> anyhow::Result<()> {
+async fn each_command_of_the_readme_works_in_the_demo(world: &mut World) -> TestResult {
     if network::address_of_machine().is_none() {
         return Err(Skip("this machine has no network address but loopback").into());
     }

@@ -12,7 +12,7 @@ crate::tests! {
 
 async fn data_in_a_repository_is_an_error_of_a_restore_and_is_not_forgotten(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let name = "in-repository";
     world.config_maps(name, 3).await?;
     snapshots::host_path_claim(&world.client, name, "data", "/tmp").await?;
@@ -57,7 +57,7 @@ async fn data_in_a_repository_is_an_error_of_a_restore_and_is_not_forgotten(
         request.status.phase == Some(DeleteBackupRequestPhase::Processed)
     };
     let request = requests
-        .wait_until("refused", "is answered", REACHED, answered)
+        .wait_until("refused", "is answered", POINT_TIMEOUT, answered)
         .await?;
     says(
         &request.status.errors.join("; "),

@@ -48,7 +48,7 @@ fn unpacked(bytes: &[u8]) -> anyhow::Result<String> {
 
 async fn files_of_backups_and_restores_are_downloaded_by_signed_urls(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let s3 = world.s3()?;
     let name = "downloaded";
     world.backed_up(name, 5).await?;
@@ -126,9 +126,7 @@ async fn files_of_backups_and_restores_are_downloaded_by_signed_urls(
     Ok(())
 }
 
-async fn what_is_unknown_is_answered_at_once_with_the_reason(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn what_is_unknown_is_answered_at_once_with_the_reason(world: &mut World) -> TestResult {
     let lost = json!({ "provider": "example.io/nobody", "objectStorage": { "bucket": "b" } });
     world.apply_location("unknown", lost).await?;
     let local = json!({ "provider": "local", "objectStorage": { "bucket": world.folder().join("unsigned") } });
@@ -253,9 +251,7 @@ async fn answers(world: &World, count: usize, of: &str) -> anyhow::Result<Vec<Du
     Ok(took)
 }
 
-async fn a_hundred_requests_are_answered_while_people_wait(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_hundred_requests_are_answered_while_people_wait(world: &mut World) -> TestResult {
     let _: &S3 = world.s3()?;
     let name = "asked-often";
     world.backed_up(name, 1).await?;
@@ -275,9 +271,7 @@ async fn a_hundred_requests_are_answered_while_people_wait(
     Ok(())
 }
 
-async fn requests_that_are_over_are_removed_and_others_stay(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn requests_that_are_over_are_removed_and_others_stay(world: &mut World) -> TestResult {
     let (api, status) = (
         world.api::<DownloadRequest>(),
         world.api::<ServerStatusRequest>(),
@@ -307,7 +301,7 @@ async fn requests_that_are_over_are_removed_and_others_stay(
     Ok(())
 }
 
-async fn operations_of_a_waiting_backup_are_downloaded(world: &mut World) -> anyhow::Result<()> {
+async fn operations_of_a_waiting_backup_are_downloaded(world: &mut World) -> TestResult {
     let plugins = world.plugins()?;
     let name = "asked-waiting";
     world
@@ -332,7 +326,7 @@ async fn operations_of_a_waiting_backup_are_downloaded(world: &mut World) -> any
         .wait_until(
             name,
             "has completed one of two operations",
-            REACHED,
+            POINT_TIMEOUT,
             one_of_two,
         )
         .await?;
@@ -370,7 +364,7 @@ async fn operations_of_a_waiting_backup_are_downloaded(world: &mut World) -> any
     Ok(())
 }
 
-async fn the_log_of_a_backup_in_progress_is_downloaded(world: &mut World) -> anyhow::Result<()> {
+async fn the_log_of_a_backup_in_progress_is_downloaded(world: &mut World) -> TestResult {
     world.plugins()?;
     let name = "asked-early";
     world
@@ -384,7 +378,7 @@ async fn the_log_of_a_backup_in_progress_is_downloaded(world: &mut World) -> any
         .await?;
     world.create_backup(name, of_scripted(name)).await?;
     let mut urls = BTreeSet::new();
-    eventually("the log comes so far", REACHED, async || {
+    eventually("the log comes so far", POINT_TIMEOUT, async || {
         let url = world.url_of("BackupLog", name).await?;
         let (code, log) = fetch(&url).await?;
         let log = if code == 200 {
@@ -412,11 +406,11 @@ async fn the_log_of_a_backup_in_progress_is_downloaded(world: &mut World) -> any
     world.no_partial_files("backups/asked-early/").await?;
     let (_, log) = fetch(&world.url_of("BackupLog", name).await?).await?;
     let log = unpacked(&log)?;
-    ensure!(log.contains("early") && log.contains("late"), "{log}");
+    says(&log, &["early", "late"])?;
     Ok(())
 }
 
-async fn operations_of_a_waiting_restore_are_downloaded(world: &mut World) -> anyhow::Result<()> {
+async fn operations_of_a_waiting_restore_are_downloaded(world: &mut World) -> TestResult {
     let name = "asked-moving";
     world.plugins()?;
     world
@@ -457,9 +451,7 @@ async fn operations_of_a_waiting_restore_are_downloaded(world: &mut World) -> an
     Ok(())
 }
 
-async fn a_server_status_request_names_version_and_plugins(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_server_status_request_names_version_and_plugins(world: &mut World) -> TestResult {
     world.plugins()?;
     let api = world.api::<ServerStatusRequest>();
     let begun = Instant::now();

@@ -24,9 +24,7 @@ fn with_hooks(backup: &str, hooks: &Value) -> anyhow::Result<RestoreSpec> {
     })
 }
 
-async fn hooks_run_in_restored_pods_and_each_failure_is_an_error(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn hooks_run_in_restored_pods_and_each_failure_is_an_error(world: &mut World) -> TestResult {
     let kubelet = Kubelet::start(world).await?;
     let (name, back) = ("restored", "restored-back");
     let annotations = json!({ COMMAND: r#"["say", "loaded"]"#, "post.hook.restore.velero.io/exec-timeout": "soon" });
@@ -150,7 +148,7 @@ async fn hooks_run_in_restored_pods_and_each_failure_is_an_error(
 
 async fn a_hook_that_runs_when_the_controller_dies_is_not_run_again(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let kubelet = Kubelet::start(world).await?;
     let (name, gate) = ("dying", world.folder().join("gate-of-restore"));
     let annotations = json!({ COMMAND: json!(["wait", gate]).to_string(),
@@ -190,9 +188,7 @@ async fn a_hook_that_runs_when_the_controller_dies_is_not_run_again(
     Ok(())
 }
 
-async fn a_hook_that_waits_when_the_controller_dies_runs_once(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_hook_that_waits_when_the_controller_dies_runs_once(world: &mut World) -> TestResult {
     let kubelet = Kubelet::start(world).await?;
     let name = "waiting";
     for pod in ["db", "web"] {
@@ -233,7 +229,7 @@ async fn a_hook_that_waits_when_the_controller_dies_runs_once(
     Ok(())
 }
 
-async fn a_cancelled_restore_says_which_hooks_did_not_run(world: &mut World) -> anyhow::Result<()> {
+async fn a_cancelled_restore_says_which_hooks_did_not_run(world: &mut World) -> TestResult {
     let kubelet = Kubelet::start(world).await?;
     let name = "stopped";
     kubelet

@@ -15,8 +15,6 @@ crate::tests! {
     operations_of_deleted_and_cancelled_restores_are_cancelled,
 }
 
-const SOON: Duration = Duration::from_mins(1);
-
 /// The restored ConfigMaps.
 fn made(world: &World, backup: &str) -> Api<ConfigMap> {
     Api::namespaced(world.client.clone(), &format!("{backup}-back"))
@@ -31,9 +29,7 @@ fn marked(object: &ConfigMap) -> Option<&str> {
         .map(String::as_str)
 }
 
-async fn a_plugin_changes_items_of_a_restore_and_leaves_one_out(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_plugin_changes_items_of_a_restore_and_leaves_one_out(world: &mut World) -> TestResult {
     let plugins = world.plugins()?;
     let name = "ria-alter";
     let items = [
@@ -75,10 +71,7 @@ async fn a_plugin_changes_items_of_a_restore_and_leaves_one_out(
         .collect();
     ensure!(calls.len() == 4, "each once: {calls:?}");
     let log = world.restore_log(name).await?;
-    ensure!(
-        log.contains("plugin plugins: hello") && log.contains("example.io/alter"),
-        "{log}"
-    );
+    says(&log, &["plugin plugins: hello", "example.io/alter"])?;
     let list = world.restore_file(name, "resource-list.json.gz").await?;
     ensure!(
         list["v1/ConfigMap"]
@@ -89,9 +82,7 @@ async fn a_plugin_changes_items_of_a_restore_and_leaves_one_out(
     Ok(())
 }
 
-async fn related_items_of_a_plugin_are_restored_first_and_awaited(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn related_items_of_a_plugin_are_restored_first_and_awaited(world: &mut World) -> TestResult {
     let plugins = world.plugins()?;
     let name = "ria-along";
     let items = [
@@ -145,7 +136,7 @@ async fn related_items_of_a_plugin_are_restored_first_and_awaited(
 }
 
 /// The item itself is restored.
-async fn related_items_that_never_get_ready_are_reported(world: &mut World) -> anyhow::Result<()> {
+async fn related_items_that_never_get_ready_are_reported(world: &mut World) -> TestResult {
     world.plugins()?;
     let name = "ria-unready";
     let items = [
@@ -173,10 +164,7 @@ async fn related_items_that_never_get_ready_are_reported(world: &mut World) -> a
         &errors,
         &["waited for 2s", "\\\"a\\\"", "it is broken", "\\\"b\\\""],
     )?;
-    ensure!(
-        warnings.contains("ria-unready/missing") && warnings.contains("example.io/alter"),
-        "{warnings}"
-    );
+    says(&warnings, &["ria-unready/missing", "example.io/alter"])?;
     for item in ["a", "b", "c"] {
         made(world, name)
             .get(item)
@@ -186,9 +174,7 @@ async fn related_items_that_never_get_ready_are_reported(world: &mut World) -> a
     Ok(())
 }
 
-async fn an_operation_of_a_restore_keeps_its_claim_until_it_ends(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn an_operation_of_a_restore_keeps_its_claim_until_it_ends(world: &mut World) -> TestResult {
     let plugins = world.plugins()?;
     let name = "ria-operation";
     world
@@ -256,9 +242,7 @@ async fn an_operation_of_a_restore_keeps_its_claim_until_it_ends(
         .map(drop)
 }
 
-async fn a_crash_around_restore_operations_goes_on_with_the_same(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_crash_around_restore_operations_goes_on_with_the_same(world: &mut World) -> TestResult {
     world.needs_debug_build()?;
     let plugins = world.plugins()?;
     let points = crash::OPERATION_POINTS
@@ -303,7 +287,7 @@ async fn a_crash_around_restore_operations_goes_on_with_the_same(
 
 async fn operations_of_deleted_and_cancelled_restores_are_cancelled(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let plugins = world.plugins()?;
     for name in ["ria-deleted", "ria-cancelled"] {
         world
@@ -315,7 +299,7 @@ async fn operations_of_deleted_and_cancelled_restores_are_cancelled(
             .await?;
     }
     world.restores().delete_object("ria-deleted").await?;
-    world.restores().wait_gone("ria-deleted", SOON).await?;
+    world.restores().wait_gone("ria-deleted", TIMEOUT).await?;
     let cancel = json!({ "metadata": { "annotations": { CANCEL_ANNOTATION: "true" } } });
     world
         .restores()
@@ -325,10 +309,7 @@ async fn operations_of_deleted_and_cancelled_restores_are_cancelled(
         .restore_ends("ria-cancelled", RestorePhase::PartiallyFailed)
         .await?;
     let errors = world.restore_errors("ria-cancelled").await?;
-    ensure!(
-        errors.contains("cancelled: its backup or restore was cancelled"),
-        "{errors}"
-    );
+    says(&errors, &["cancelled: its backup or restore was cancelled"])?;
     for name in ["ria-deleted", "ria-cancelled"] {
         plugins.have_seen(name, &[("move", "a", 1), ("cancel", "a", 1)])?;
     }

@@ -28,7 +28,7 @@ fn items(screen: &str) -> BTreeSet<String> {
 /// all of them.
 async fn a_plan_says_what_the_restore_does_then_and_nothing_stays_behind(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let app = App::new("planned", 10);
     app.create(&world.client).await?;
     let namespaces = app.namespaces();
@@ -53,7 +53,7 @@ async fn a_plan_says_what_the_restore_does_then_and_nothing_stays_behind(
         "--existing-resource-policy=update",
     ];
     let dry = [&create[..], &["--dry-run=server"]].concat();
-    let plan = person.succeeds(&dry).await?.stdout;
+    let plan = person.stdout(&dry).await?;
     says(
         &plan,
         &[
@@ -86,9 +86,8 @@ async fn a_plan_says_what_the_restore_does_then_and_nothing_stays_behind(
         .succeeds(&[&create[..], &["--wait"]].concat())
         .await?;
     let done = person
-        .succeeds(&["restore", "describe", "planned", "--details"])
-        .await?
-        .stdout;
+        .stdout(&["restore", "describe", "planned", "--details"])
+        .await?;
     let (planned, done) = (items(&plan), items(&done));
     // The service account that each namespace gets may exist before the one of the backup is
     // restored.
@@ -106,7 +105,7 @@ async fn a_plan_says_what_the_restore_does_then_and_nothing_stays_behind(
 
 async fn what_the_cluster_would_refuse_is_named_before_anything_is_written(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let name = "plan-refused";
     world.backed_up(name, 3).await?;
     let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), name);
@@ -145,7 +144,7 @@ async fn what_the_cluster_would_refuse_is_named_before_anything_is_written(
     world.delete_namespace(name).await
 }
 
-async fn a_restore_that_would_not_start_has_no_plan(world: &mut World) -> anyhow::Result<()> {
+async fn a_restore_that_would_not_start_has_no_plan(world: &mut World) -> TestResult {
     let name = "plan-not-started";
     world.backed_up(name, 1).await?;
     let from = format!("--from-backup={name}");
@@ -166,7 +165,7 @@ async fn a_restore_that_would_not_start_has_no_plan(world: &mut World) -> anyhow
     world.delete_namespace(name).await
 }
 
-async fn one_object_is_restored_and_nothing_else(world: &mut World) -> anyhow::Result<()> {
+async fn one_object_is_restored_and_nothing_else(world: &mut World) -> TestResult {
     world.config_maps("one-object", 3).await?;
     world
         .back_up("one-object", of_namespaces(&["one-object"]))
@@ -189,9 +188,8 @@ async fn one_object_is_restored_and_nothing_else(world: &mut World) -> anyhow::R
     let object = format!("--object=one-object/configmap/{}", names[1]);
     let create = ["restore", "one-object", "--name=one-object", &object];
     let plan = person
-        .succeeds(&[&create[..], &["--dry-run=server"]].concat())
-        .await?
-        .stdout;
+        .stdout(&[&create[..], &["--dry-run=server"]].concat())
+        .await?;
     says(&plan, &[&format!("one-object/{}(created)", names[1])])?;
     ensure!(!plan.contains(names[0].as_str()), "{plan}");
 
@@ -209,9 +207,8 @@ async fn one_object_is_restored_and_nothing_else(world: &mut World) -> anyhow::R
         );
     }
     let screen = person
-        .succeeds(&["restore", "describe", "one-object"])
-        .await?
-        .stdout;
+        .stdout(&["restore", "describe", "one-object"])
+        .await?;
     says(
         &screen,
         &[&format!("only one-object/configmap/{}", names[1])],

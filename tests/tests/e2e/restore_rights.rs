@@ -1,7 +1,7 @@
 //! `--check-restore-rights`: a Restore does nothing that its author may not do directly.
 
 use k8s_openapi::api::rbac::v1::RoleBinding;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 
 use crate::prelude::*;
 
@@ -10,11 +10,8 @@ crate::tests! {
 }
 
 const OWNER: &str = "owner-of-mine";
-const SOON: Duration = Duration::from_secs(20);
 
-async fn a_restore_needs_all_rights_where_it_reads_and_writes(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_restore_needs_all_rights_where_it_reads_and_writes(world: &mut World) -> TestResult {
     for namespace in ["rights-mine", "rights-prod"] {
         ensure_namespace(&world.client, namespace).await?;
     }
@@ -33,10 +30,7 @@ async fn a_restore_needs_all_rights_where_it_reads_and_writes(
             .await?;
     }
     let owner = Api::<Restore>::namespaced(world.plane.impersonate(OWNER).await?, NAMESPACE);
-    let dry_run = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
+    let dry = dry_run();
     let spec = |spec: Value| -> anyhow::Result<Restore> {
         Ok(Restore::new("rights", serde_json::from_value(spec)?))
     };
@@ -51,9 +45,9 @@ async fn a_restore_needs_all_rights_where_it_reads_and_writes(
     // The API servers see the roles a little later.
     eventually(
         "the owner of a namespace restores into it",
-        SOON,
+        TIMEOUT,
         async || {
-            let created = owner.create(&dry_run, &spec(mine.clone())?).await;
+            let created = owner.create(&dry, &spec(mine.clone())?).await;
             anyhow::Ok(created.map_or_else(
                 |error| Probe::NotYet(error.to_string()),
                 |_| Probe::Ready(()),
@@ -93,13 +87,13 @@ async fn a_restore_needs_all_rights_where_it_reads_and_writes(
         ),
     ] {
         let restore = spec(spec_of.clone())?;
-        let refused = owner.create(&dry_run, &restore).await.err();
+        let refused = owner.create(&dry, &restore).await.err();
         let message = refused.map(|error| error.to_string()).unwrap_or_default();
         ensure!(
             message.contains(&format!("*.*) in {lacks}")),
             "{spec_of}: {message}"
         );
-        let administrator = world.restores().create(&dry_run, &restore).await;
+        let administrator = world.restores().create(&dry, &restore).await;
         ensure!(
             administrator.is_ok(),
             "an administrator may: {spec_of}: {administrator:?}"

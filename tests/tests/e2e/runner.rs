@@ -27,7 +27,7 @@ pub struct Suite {
 /// Variable with the number of worlds that run at the same time.
 const WORLDS: &str = "BACKUP_TESTS_WORLDS";
 /// Maximum number of worlds at the same time; each needs about a gigabyte of memory.
-const MOST: usize = 8;
+const MAX_WORLDS: usize = 8;
 /// The argument with the name of the only suite to run: this program passes it to itself in a
 /// separate network.
 const ONLY_SUITE: &str = "--suite=";
@@ -102,7 +102,7 @@ fn worlds_at_once() -> usize {
         .ok()
         .and_then(|text| text.parse().ok());
     asked.unwrap_or_else(|| {
-        MOST.min(2 * std::thread::available_parallelism().map_or(1, usize::from))
+        MAX_WORLDS.min(2 * std::thread::available_parallelism().map_or(1, usize::from))
     })
 }
 
@@ -202,7 +202,7 @@ impl Suite {
 
 /// A short summary of a failure, without the logs that an error may contain.
 fn summary(name: &str, error: &anyhow::Error) -> String {
-    const LONGEST: usize = 2000;
+    const MAX_SUMMARY_CHARS: usize = 2000;
     let causes: Vec<String> = error
         .chain()
         .map(ToString::to_string)
@@ -210,6 +210,10 @@ fn summary(name: &str, error: &anyhow::Error) -> String {
         .collect();
     format!(
         "{name}: {}",
-        causes.join(": ").chars().take(LONGEST).collect::<String>()
+        causes
+            .join(": ")
+            .chars()
+            .take(MAX_SUMMARY_CHARS)
+            .collect::<String>()
     )
 }

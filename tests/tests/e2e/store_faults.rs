@@ -17,7 +17,7 @@ use object_store::ObjectStoreExt as _;
 
 use crate::prelude::*;
 
-const SOON: Duration = Duration::from_mins(2);
+const RETRIES_TIMEOUT: Duration = Duration::from_mins(2);
 
 crate::tests! {
     object_lock_with_retention_and_versions_is_no_hindrance,
@@ -107,9 +107,7 @@ impl<'a> Drill<'a> {
     }
 }
 
-async fn object_lock_with_retention_and_versions_is_no_hindrance(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn object_lock_with_retention_and_versions_is_no_hindrance(world: &mut World) -> TestResult {
     let drill = Drill::start(world, "drill-lock", Bucket::Locked).await?;
     drill.front.rule(once(Asked::writes, Mood::LoseAnswer));
     drill.backup().await?;
@@ -118,7 +116,7 @@ async fn object_lock_with_retention_and_versions_is_no_hindrance(
 
 /// Like bucket policies on AWS: writers must send the condition that the key does not exist
 /// (`s3:if-none-match`).
-async fn a_policy_that_denies_overwriting_is_no_hindrance(world: &mut World) -> anyhow::Result<()> {
+async fn a_policy_that_denies_overwriting_is_no_hindrance(world: &mut World) -> TestResult {
     let drill = Drill::start(world, "drill-overwriting", Bucket::Versioned).await?;
     let lose = once(Asked::writes, Mood::LoseAnswer);
     drill.front.rule(move |asked| {
@@ -135,34 +133,21 @@ async fn a_policy_that_denies_overwriting_is_no_hindrance(world: &mut World) -> 
 
 async fn a_policy_that_denies_all_writes_for_a_while_delays_the_end(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let drill = Drill::start(world, "drill-denied", Bucket::Versioned).await?;
-    drill.front.rule(|asked| {
-        if asked.writes() {
-            Mood::Answer(403)
-        } else {
-            Mood::Pass
-        }
-    });
+    drill.front.affect(Mood::Answer(403), Asked::writes);
     drill.backup().await?;
     let reason = drill.blocked(&BackupPhase::Finalizing).await?;
-    ensure!(
-        reason.contains("AccessDenied") && reason.contains("policy of the bucket"),
-        "{reason}"
-    );
+    says(&reason, &["AccessDenied", "policy of the bucket"])?;
     // The same again after the collection.
-    drill.front.rule(|asked| {
+    drill.front.affect(Mood::Answer(403), |asked| {
         let late = asked.key.contains("/.private/record-") || asked.makes_final();
-        if late && asked.writes() {
-            Mood::Answer(403)
-        } else {
-            Mood::Pass
-        }
+        late && asked.writes()
     });
     let record = |asked: &Asked| asked.key.contains("/.private/record-");
     drill
         .front
-        .wait_for_request("the record is denied", SOON, record)
+        .wait_for_request("the record is denied", RETRIES_TIMEOUT, record)
         .await?;
     drill.blocked(&BackupPhase::Finalizing).await?;
     ensure!(
@@ -178,14 +163,14 @@ async fn a_policy_that_denies_all_writes_for_a_while_delays_the_end(
     drill.ended_as(BackupPhase::Completed).await
 }
 
-async fn failing_last_uploads_keep_a_backup_finalizing(world: &mut World) -> anyhow::Result<()> {
+async fn failing_last_uploads_keep_a_backup_finalizing(world: &mut World) -> TestResult {
     let drill = Drill::start(world, "drill-finalizing", Bucket::Versioned).await?;
     both_last_uploads_fail(&drill, BackupPhase::Finalizing, BackupPhase::Completed).await
 }
 
 async fn failing_last_uploads_keep_a_backup_finalizing_with_errors(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     // The types of such a group cannot be discovered.
     let service = register_unreachable_group(&world.client, "gone.example.com").await?;
     let result = async {
@@ -207,27 +192,15 @@ async fn both_last_uploads_fail(
     waits: BackupPhase,
     end: BackupPhase,
 ) -> anyhow::Result<()> {
-    drill.front.rule(|asked| {
-        if asked.makes_final() {
-            Mood::Answer(403)
-        } else {
-            Mood::Pass
-        }
-    });
+    drill.front.affect(Mood::Answer(403), Asked::makes_final);
     drill.backup().await?;
     let reason = drill.blocked(&waits).await?;
-    ensure!(reason.contains(".tar.gz"), "{reason}");
+    says(&reason, &[".tar.gz"])?;
     let metadata = |asked: &Asked| asked.key.ends_with("/velero-backup.json") && asked.writes();
-    drill.front.rule(move |asked| {
-        if metadata(asked) {
-            Mood::Answer(403)
-        } else {
-            Mood::Pass
-        }
-    });
+    drill.front.affect(Mood::Answer(403), metadata);
     drill
         .front
-        .wait_for_request("the metadata is denied", SOON, metadata)
+        .wait_for_request("the metadata is denied", RETRIES_TIMEOUT, metadata)
         .await?;
     let backup = drill.world.backups().get(drill.name).await?;
     ensure!(
@@ -270,9 +243,7 @@ fn once(
     }
 }
 
-async fn a_store_that_gives_each_error_once_gets_everything_once(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_store_that_gives_each_error_once_gets_everything_once(world: &mut World) -> TestResult {
     // Each has its own bucket, so they run in parallel.
     let world = &*world;
     let stores = [
@@ -294,16 +265,14 @@ async fn a_store_that_gives_each_error_once_gets_everything_once(
 
 async fn a_store_that_loses_every_answer_once_gets_everything_once(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let drill = Drill::start(world, "drill-answers", Bucket::Versioned).await?;
     drill.front.rule(once(|_| true, Mood::LoseAnswer));
     drill.backup().await?;
     drill.ended_as(BackupPhase::Completed).await
 }
 
-async fn an_upload_that_is_cut_in_the_middle_of_a_part_goes_on(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn an_upload_that_is_cut_in_the_middle_of_a_part_goes_on(world: &mut World) -> TestResult {
     let s3 = world.s3()?;
     s3.create_versioned_bucket("drill-cut").await?;
     world.s3_location("drill-cut", &s3.url()).await?;
@@ -324,30 +293,20 @@ async fn an_upload_that_is_cut_in_the_middle_of_a_part_goes_on(
         .map(drop)
 }
 
-async fn a_slow_store_is_waited_for(world: &mut World) -> anyhow::Result<()> {
+async fn a_slow_store_is_waited_for(world: &mut World) -> TestResult {
     let drill = Drill::start(world, "drill-slow", Bucket::Versioned).await?;
-    drill.front.rule(|asked| {
-        if asked.writes() {
-            Mood::Slow(Duration::from_secs(1))
-        } else {
-            Mood::Pass
-        }
-    });
+    drill
+        .front
+        .affect(Mood::Slow(Duration::from_secs(1)), Asked::writes);
     drill.backup().await?;
     drill.ended_as(BackupPhase::Completed).await
 }
 
-async fn a_backup_is_finished_when_a_store_that_went_down_is_back(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_backup_is_finished_when_a_store_that_went_down_is_back(world: &mut World) -> TestResult {
     let drill = Drill::start(world, "drill-down", Bucket::Versioned).await?;
     // Its record is stored; then the store is unavailable.
-    drill.front.rule(|asked| {
-        if asked.makes_final() || !asked.writes() && asked.key.ends_with(".tar.gz") {
-            Mood::Answer(503)
-        } else {
-            Mood::Pass
-        }
+    drill.front.affect(Mood::Answer(503), |asked| {
+        asked.makes_final() || !asked.writes() && asked.key.ends_with(".tar.gz")
     });
     drill.backup().await?;
     drill.blocked(&BackupPhase::Finalizing).await?;
@@ -373,15 +332,9 @@ fn record(name: &str, number: u64) -> String {
 
 async fn an_upload_that_a_lifecycle_rule_removes_is_collected_again(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let drill = Drill::start(world, "drill-lifecycle", Bucket::Versioned).await?;
-    drill.front.rule(|asked| {
-        if asked.makes_final() {
-            Mood::Answer(403)
-        } else {
-            Mood::Pass
-        }
-    });
+    drill.front.affect(Mood::Answer(403), Asked::makes_final);
     drill.backup().await?;
     drill.blocked(&BackupPhase::Finalizing).await?;
     let id = drill
@@ -406,41 +359,29 @@ async fn an_upload_that_a_lifecycle_rule_removes_is_collected_again(
     Ok(())
 }
 
-async fn foreign_bytes_under_a_final_key_are_shown_and_left_alone(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn foreign_bytes_under_a_final_key_are_shown_and_left_alone(world: &mut World) -> TestResult {
     let drill = Drill::start(world, "drill-foreign", Bucket::Versioned).await?;
     let key = format!("backups/{0}/{0}-results.gz", drill.name);
     let bucket = drill.s3.bucket(drill.name)?;
     // They appear between the record, which decides the files, and their write.
     let writes = |asked: &Asked| asked.makes_final() && asked.key.ends_with("-results.gz");
-    drill.front.rule(move |asked| {
-        if writes(asked) {
-            Mood::Held
-        } else {
-            Mood::Pass
-        }
-    });
+    drill.front.affect(Mood::Held, writes);
     drill.backup().await?;
     drill
         .front
-        .wait_for_request("the results are on their way", SOON, writes)
+        .wait_for_request("the results are on their way", RETRIES_TIMEOUT, writes)
         .await?;
     bucket.put(&key.as_str().into(), "foreign".into()).await?;
     drill.front.calm();
     let conflict = |backup: &Backup| blocked_reason(backup).contains("-results.gz exists already");
     world
         .backups()
-        .wait_until(drill.name, "shows the conflict", SOON, conflict)
+        .wait_until(drill.name, "shows the conflict", RETRIES_TIMEOUT, conflict)
         .await?;
     let bytes = bucket.get(&key.as_str().into()).await?.bytes().await?;
     ensure!(bytes == "foreign", "it was overwritten");
     let backup = world.backups().get(drill.name).await?;
-    ensure!(
-        backup.phase() == BackupPhase::Finalizing,
-        "{}",
-        backup.phase()
-    );
+    ensure!(backup.phase() == BackupPhase::Finalizing);
     // The file is deleted with all versions.
     let versions = format!(
         "{}?versions=&prefix={}",
@@ -461,7 +402,7 @@ async fn foreign_bytes_under_a_final_key_are_shown_and_left_alone(
 
 async fn a_store_that_ignores_conditions_is_named_and_overwrites_nothing(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let (s3, name, taken) = (world.s3()?, "drill-unconditional", "drill-taken");
     s3.create_bucket(name).await?;
     world.store_completed(name, taken)?;
@@ -497,7 +438,7 @@ async fn a_store_that_ignores_conditions_is_named_and_overwrites_nothing(
     world.remove_location(name).await
 }
 
-async fn answers_that_are_cut_short_are_read_to_their_end(world: &mut World) -> anyhow::Result<()> {
+async fn answers_that_are_cut_short_are_read_to_their_end(world: &mut World) -> TestResult {
     let drill = Drill::start(world, "drill-bodies", Bucket::Versioned).await?;
     world.back_up(drill.name, of_place(drill.name)).await?;
     drill.front.rule(once(
@@ -523,9 +464,7 @@ async fn answers_that_are_cut_short_are_read_to_their_end(world: &mut World) -> 
     drill.ended_as(BackupPhase::Completed).await
 }
 
-async fn a_full_local_disk_delays_the_end_and_loses_nothing(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_full_local_disk_delays_the_end_and_loses_nothing(world: &mut World) -> TestResult {
     let disk = world.folder().join("small-disk");
     std::fs::create_dir_all(&disk)?;
     let mount = |options: &str| {
@@ -561,7 +500,7 @@ async fn full_disk(
     let reason = world
         .backup_blocked("drill-disk", &BackupPhase::Finalizing)
         .await?;
-    ensure!(reason.contains("No space left on device"), "{reason}");
+    says(&reason, &["No space left on device"])?;
     ensure!(
         mount("remount,size=200m"),
         "the disk could not be made larger"

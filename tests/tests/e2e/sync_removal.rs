@@ -21,15 +21,11 @@ crate::tests! {
     an_unchanged_bucket_costs_one_listing,
 }
 
-const SOON: Duration = Duration::from_secs(30);
-
 fn remove(world: &World, bucket: &str, name: &str) -> anyhow::Result<()> {
     Ok(std::fs::remove_dir_all(world.stored_folder(bucket, name)?)?)
 }
 
-async fn a_backup_gone_from_its_bucket_is_removed_and_no_other(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_backup_gone_from_its_bucket_is_removed_and_no_other(world: &mut World) -> TestResult {
     let bucket = "shrinks";
     world.s3()?.create_bucket(bucket).await?;
     let names = [
@@ -71,9 +67,7 @@ async fn a_backup_gone_from_its_bucket_is_removed_and_no_other(
     world.forget_location(bucket).await
 }
 
-async fn a_shrunken_listing_removes_nothing_until_a_person_agrees(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_shrunken_listing_removes_nothing_until_a_person_agrees(world: &mut World) -> TestResult {
     let bucket = "vanishes";
     let names = [
         "vanishes-0",
@@ -110,10 +104,7 @@ async fn a_shrunken_listing_removes_nothing_until_a_person_agrees(
         "what is gone is not marked"
     );
     let user = world.kubectl_backup();
-    let list = user
-        .succeeds(&["get", "vanishes-0", "vanishes-5"])
-        .await?
-        .stdout;
+    let list = user.stdout(&["get", "vanishes-0", "vanishes-5"]).await?;
     ensure!(
         list.matches("its files are not in location vanishes")
             .count()
@@ -159,9 +150,7 @@ fn lists_all(asked: &Asked) -> bool {
         || asked.query.contains("delimiter=") && asked.query.ends_with("prefix=backups%2F")
 }
 
-async fn a_backup_missing_from_a_listing_is_looked_up_and_stays(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_backup_missing_from_a_listing_is_looked_up_and_stays(world: &mut World) -> TestResult {
     let bucket = "hidden";
     let store = world.faulty_s3().await?;
     world
@@ -172,13 +161,7 @@ async fn a_backup_missing_from_a_listing_is_looked_up_and_stays(
         )
         .await?;
     remove(world, bucket, "really-gone")?;
-    store.rule(|asked| {
-        if lists_all(asked) {
-            Mood::EmptyListing
-        } else {
-            Mood::Pass
-        }
-    });
+    store.affect(Mood::EmptyListing, lists_all);
     // Even if a user agrees to all removals, only missing backups are removed.
     let told = world.sync(bucket, Some(100)).await?;
     ensure!(told.found == 0 && told.removed == 1, "{told:?}");
@@ -187,7 +170,7 @@ async fn a_backup_missing_from_a_listing_is_looked_up_and_stays(
     world.forget_location(bucket).await
 }
 
-async fn a_listing_that_fails_on_page_7_removes_nothing(world: &mut World) -> anyhow::Result<()> {
+async fn a_listing_that_fails_on_page_7_removes_nothing(world: &mut World) -> TestResult {
     let bucket = "pages";
     let store = world.faulty_s3().await?;
     world
@@ -217,7 +200,7 @@ async fn a_listing_that_fails_on_page_7_removes_nothing(world: &mut World) -> an
     // After the folders: a pass that lists before there are seven pages succeeds, and would rightly
     // remove it.
     remove(world, bucket, "zz-gone")?;
-    eventually("the failing listing is told", SOON, async || {
+    eventually("the failing listing is told", TIMEOUT, async || {
         let told = world.sync_summary(bucket).await?;
         let error = told.error.clone().unwrap_or_default();
         anyhow::Ok(when(error.contains("403"), format!("{told:?}")))
@@ -241,7 +224,7 @@ async fn a_listing_that_fails_on_page_7_removes_nothing(world: &mut World) -> an
 }
 
 /// A new backup costs four more requests: they also find out which volume data cannot be restored.
-async fn an_unchanged_bucket_costs_one_listing(world: &mut World) -> anyhow::Result<()> {
+async fn an_unchanged_bucket_costs_one_listing(world: &mut World) -> TestResult {
     let bucket = "steady";
     world.s3()?.create_bucket(bucket).await?;
     let names: Vec<String> = (0..30)

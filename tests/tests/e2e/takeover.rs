@@ -33,12 +33,9 @@ const ROLES: [&str; 6] = [
 /// Number of backups that have ended.
 const ENDED: usize = 3;
 /// Delay of the leader's requests: they arrive after the other one has taken over.
-const HELD: Duration = Duration::from_secs(20);
-const SOON: Duration = Duration::from_mins(1);
+const REQUEST_DELAY: Duration = Duration::from_secs(20);
 
-async fn a_leader_that_is_paused_and_wakes_up_changes_nothing(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_leader_that_is_paused_and_wakes_up_changes_nothing(world: &mut World) -> TestResult {
     let play = Play::begin(world).await?;
     let paused = world.leader().await?;
     world.controllers[paused].pause()?;
@@ -90,7 +87,7 @@ async fn a_leader_that_is_paused_and_wakes_up_changes_nothing(
 
 /// The objects restored by both are deleted before the first one is continued: any later write of
 /// it is visible.
-async fn a_restore_is_finished_by_the_one_that_takes_over(world: &mut World) -> anyhow::Result<()> {
+async fn a_restore_is_finished_by_the_one_that_takes_over(world: &mut World) -> TestResult {
     const OBJECTS: usize = 800;
     /// Number of items that a restore writes at a time.
     const IN_FLIGHT: usize = 16;
@@ -106,7 +103,7 @@ async fn a_restore_is_finished_by_the_one_that_takes_over(world: &mut World) -> 
     world
         .create_restore(name, into_namespace(name, target))
         .await?;
-    until("some are restored", SOON, async || {
+    until("some are restored", TIMEOUT, async || {
         restored().await.map(|count| count > 0)
     })
     .await?;
@@ -125,7 +122,7 @@ async fn a_restore_is_finished_by_the_one_that_takes_over(world: &mut World) -> 
     );
     maps.delete_collection(&DeleteParams::default(), &ListParams::default())
         .await?;
-    until("they are deleted", SOON, async || {
+    until("they are deleted", TIMEOUT, async || {
         restored().await.map(|count| count == 0)
     })
     .await?;
@@ -224,17 +221,11 @@ impl Play {
     /// One of its last files is being uploaded.
     async fn is_finishing(&self, world: &World) -> anyhow::Result<()> {
         let (name, front) = (of_role("finishing"), self.front("finishing")?);
-        front.rule(|asked| {
-            if results(asked) {
-                Mood::Slow(HELD)
-            } else {
-                Mood::Pass
-            }
-        });
+        front.affect(Mood::Slow(REQUEST_DELAY), results);
         world.config_maps(&name, 5).await?;
         world.create_backup(&name, of_place(&name)).await?;
         front
-            .wait_for_request("its results are on their way", SOON, results)
+            .wait_for_request("its results are on their way", TIMEOUT, results)
             .await
     }
 
@@ -255,7 +246,7 @@ impl Play {
         world.create_backup(&name, of_place(&name)).await?;
         let made = snapshots::api(&world.client, "VolumeSnapshot", Some(&name));
         let one_is_made = async || made.list_all().await.map(|made| made.len() == 1);
-        until("its snapshot is asked for", SOON, one_is_made).await?;
+        until("its snapshot is asked for", TIMEOUT, one_is_made).await?;
         let story = self.kubelet.story(&format!("{name}/db"))?;
         ensure!(story == ["wait began", "wait ended with 0"], "{story:?}");
         Ok(())
@@ -264,17 +255,11 @@ impl Play {
     /// A part is being uploaded, and more items than fit into the next parts follow.
     async fn is_collecting(&self, world: &World, role: &str) -> anyhow::Result<()> {
         let (name, front) = (of_role(role), self.front(role)?);
-        front.rule(|asked| {
-            if part(asked) {
-                Mood::Slow(HELD)
-            } else {
-                Mood::Pass
-            }
-        });
+        front.affect(Mood::Slow(REQUEST_DELAY), part);
         world.noise(&name, 30).await?;
         world.create_backup(&name, of_place(&name)).await?;
         front
-            .wait_for_request("a part is on its way", SOON, part)
+            .wait_for_request("a part is on its way", TIMEOUT, part)
             .await
     }
 
@@ -305,7 +290,7 @@ impl Play {
     async fn frozen_again(&self, pod: &str) -> anyhow::Result<()> {
         eventually(
             "the other one has thawed the pod and freezes it again",
-            SOON,
+            TIMEOUT,
             async || {
                 let story = self.commands(pod)?;
                 anyhow::Ok(when(story == ["wait", "say", "wait"], format!("{story:?}")))
@@ -326,7 +311,7 @@ impl Play {
             )
             .await?;
         }
-        eventually("they are cut", SOON, async || {
+        eventually("they are cut", TIMEOUT, async || {
             let stored = self.driver.stored();
             anyhow::Ok(when(stored.len() == 3, format!("{stored:?}")))
         })

@@ -7,7 +7,6 @@ crate::tests! {
     two_clusters_share_a_bucket_and_never_a_backup,
 }
 
-const SOON: Duration = Duration::from_mins(1);
 /// Number of pairs of backups with the same name that begin at the same moment.
 const ROUNDS: usize = 5;
 
@@ -40,7 +39,7 @@ async fn two_clusters_share_a_bucket_and_never_a_backup(here: &mut World) -> any
     for (world, name) in [(there, "from-here"), (here, "from-there")] {
         world
             .backups()
-            .wait_until(name, "is known", SOON, |_| true)
+            .wait_until(name, "is known", TIMEOUT, |_| true)
             .await?;
         let restored = world
             .restore(&format!("{name}-elsewhere"), from_backup(name))
@@ -74,7 +73,7 @@ async fn two_clusters_share_a_bucket_and_never_a_backup(here: &mut World) -> any
             other.status
         );
         let why = other.status.failure_reason.unwrap_or_default();
-        ensure!(why.contains("already exists in object storage"), "{why}");
+        says(&why, &["already exists in object storage"])?;
         let metadata = here
             .s3()?
             .read(bucket, &format!("backups/{name}/velero-backup.json"))
@@ -92,8 +91,8 @@ async fn two_clusters_share_a_bucket_and_never_a_backup(here: &mut World) -> any
             .kubectl_backup()
             .succeeds(&["delete", name, "--confirm"])
             .await?;
-        world.backups().wait_gone(name, SOON).await?;
-        other.backups().wait_gone(name, SOON).await?;
+        world.backups().wait_gone(name, TIMEOUT).await?;
+        other.backups().wait_gone(name, TIMEOUT).await?;
     }
     here.remove_location(bucket).await
 }

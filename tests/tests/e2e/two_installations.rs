@@ -17,11 +17,10 @@ crate::tests! {
 }
 
 const SECOND: &str = "team-b";
-const SOON: Duration = Duration::from_mins(1);
 
 async fn two_installations_have_one_ledger_or_the_second_stays_out(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let world = &*world;
     ensure_namespace(&world.client, SECOND).await?;
     let kubeconfig = world.second_installation(SECOND).await?;
@@ -47,7 +46,7 @@ async fn two_installations_have_one_ledger_or_the_second_stays_out(
 
     // It is not named: its controller does not start, and its objects are admitted without a claim.
     let mut stranger = start()?;
-    until("it does not start", SOON, async || {
+    until("it does not start", TIMEOUT, async || {
         anyhow::Ok(stranger.has_ended())
     })
     .await?;
@@ -86,7 +85,7 @@ async fn two_installations_have_one_ledger_or_the_second_stays_out(
         .create_object(&Backup::new("theirs", of_namespaces(&["default"])))
         .await?;
     let ended = backups
-        .wait_until("theirs", "has ended", SOON, |backup| {
+        .wait_until("theirs", "has ended", TIMEOUT, |backup| {
             backup.phase().is_terminal()
         })
         .await;
@@ -111,11 +110,7 @@ async fn two_installations_have_one_ledger_or_the_second_stays_out(
     restores
         .create_object(&Restore::new("in-the-way", restore))
         .await?;
-    let late = refusal(
-        world
-            .create_backup("late", of_namespaces(&["default"]))
-            .await,
-    )?;
+    let late = world.refused_backup("late", "default").await?;
     ensure!(
         late.message.contains("Restore team-b/in-the-way"),
         "{}",
@@ -123,7 +118,7 @@ async fn two_installations_have_one_ledger_or_the_second_stays_out(
     );
     second.resume()?;
     restores
-        .wait_until("in-the-way", "has ended", SOON, |restore| {
+        .wait_until("in-the-way", "has ended", TIMEOUT, |restore| {
             restore.phase().is_terminal()
         })
         .await?;

@@ -1,5 +1,5 @@
 //! Volume snapshots by a plugin of Velero's kind (`tests/plugins/disks.go`): disks and snapshots
-//! are files beside those of the plugin.
+//! are files beside the plugin's own files.
 
 use backup_core::api::{DeleteBackupRequest, DeleteBackupRequestPhase, VolumeSnapshotLocation};
 use backup_store::crash;
@@ -58,7 +58,7 @@ async fn delete_backup(world: &World, backup: &str, request: &str) -> anyhow::Re
     let requests: Api<DeleteBackupRequest> = world.api();
     eventually(
         "the backup is gone, or stays with an answer",
-        REACHED,
+        POINT_TIMEOUT,
         async || {
             if world.backups().get_opt(backup).await?.is_none() {
                 return Ok::<_, kube::Error>(Probe::Ready(Vec::new()));
@@ -85,7 +85,7 @@ async fn path_of(world: &World, volume: &str) -> anyhow::Result<String> {
 }
 
 /// Its snapshot is deleted with the backup.
-async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> anyhow::Result<()> {
+async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> TestResult {
     let plugins = ready(world).await?;
     let (name, volume) = ("native-good", "pv-native-good-data");
     disk(world, name, "data", "good-fast").await?;
@@ -107,9 +107,8 @@ async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> 
     ensure!(plugins.file("credentials-east")? == "open-sesame");
     let person = world.reader().await?;
     let listed = person
-        .succeeds(&["locations", "snapshots", "-o", "wide"])
-        .await?
-        .stdout;
+        .stdout(&["locations", "snapshots", "-o", "wide"])
+        .await?;
     says(
         &listed,
         &["disks ", "example.io/disks", "disks/cloud", "region=east"],
@@ -139,8 +138,7 @@ async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> 
             "snapshotDataMoved": false, "preserveLocalSnapshot": false, "skipped": false, "result": "succeeded",
             "nativeSnapshotInfo": { "snapshotHandle": snapshot, "volumeType": "fast", "volumeAZ": "z1", "iops": "3000",
                 "Phase": "Completed" },
-            "pvInfo": { "reclaimPolicy": "Delete", "labels": { "topology.kubernetes.io/zone": "z1" } } }]),
-        "{info}"
+            "pvInfo": { "reclaimPolicy": "Delete", "labels": { "topology.kubernetes.io/zone": "z1" } } }])
     );
 
     ensure!(
@@ -175,10 +173,7 @@ async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> 
     ensure!(copy.starts_with("velero-clone-"), "{copy}");
     let disk = path_of(world, &copy).await?;
     let made = plugins.file(disk.trim_start_matches("/disks/"))?;
-    ensure!(
-        made == format!("from {snapshot}, fast in z1, 3000"),
-        "{made}"
-    );
+    ensure!(made == format!("from {snapshot}, fast in z1, 3000"));
     ensure!(
         path_of(world, volume).await? == "/disks/good-fast",
         "the one that was there was touched"
@@ -209,9 +204,7 @@ async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> 
 }
 
 /// A backup is kept if the plugin fails to delete its snapshot.
-async fn a_snapshot_that_a_plugin_fails_to_take_is_reported(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_snapshot_that_a_plugin_fails_to_take_is_reported(world: &mut World) -> TestResult {
     let plugins = ready(world).await?;
     let name = "native-bad";
     for disk_name in ["burns", "hangs", "works"] {
@@ -280,7 +273,7 @@ async fn a_snapshot_that_a_plugin_fails_to_take_is_reported(
 }
 
 /// If it is unknown whether a snapshot was taken, an error says so.
-async fn a_crash_around_a_snapshot_takes_none_twice(world: &mut World) -> anyhow::Result<()> {
+async fn a_crash_around_a_snapshot_takes_none_twice(world: &mut World) -> TestResult {
     world.needs_debug_build()?;
     let plugins = ready(world).await?;
     for (point, taken, known) in [
@@ -292,7 +285,7 @@ async fn a_crash_around_a_snapshot_takes_none_twice(world: &mut World) -> anyhow
         let (name, id) = (format!("native-{point}"), format!("killed-{point}"));
         disk(world, &name, "data", &id).await?;
         world.crash_at(point).await?;
-        world.create_backup(&name, of_namespaces(&[&name])).await?;
+        world.start_backup(&name).await?;
         world.crashed(point).await?;
         let phase = if known {
             BackupPhase::Completed
@@ -331,7 +324,7 @@ async fn a_crash_around_a_snapshot_takes_none_twice(world: &mut World) -> anyhow
 /// Eight disks whose plugin takes two seconds for a snapshot.
 async fn snapshots_of_plugins_are_taken_side_by_side_and_a_crash_loses_none(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     world.needs_debug_build()?;
     let plugins = ready(world).await?;
     let name = "native-many";
@@ -391,9 +384,7 @@ async fn snapshots_of_plugins_are_taken_side_by_side_and_a_crash_loses_none(
 }
 
 /// Unless the backup is stored: then its snapshots are kept, and deleted with the whole backup.
-async fn a_deleted_backup_deletes_the_snapshots_of_plugins(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_deleted_backup_deletes_the_snapshots_of_plugins(world: &mut World) -> TestResult {
     world.needs_debug_build()?;
     let plugins = ready(world).await?;
     for (point, stays) in [
@@ -409,9 +400,9 @@ async fn a_deleted_backup_deletes_the_snapshots_of_plugins(
         let (name, taken) = (format!("native-{id}"), format!("snap-east-{id}"));
         disk(world, &name, "data", &id).await?;
         world.crash_at(point).await?;
-        world.create_backup(&name, of_namespaces(&[&name])).await?;
+        world.start_backup(&name).await?;
         world.controllers[0]
-            .killed(REACHED)
+            .killed(POINT_TIMEOUT)
             .await
             .with_context(|| format!("{point} was not reached"))?;
         ensure!(
@@ -443,7 +434,7 @@ async fn a_deleted_backup_deletes_the_snapshots_of_plugins(
 }
 
 /// If it is unknown whether a volume was made, an error says so.
-async fn a_crash_while_a_volume_is_made_makes_none_twice(world: &mut World) -> anyhow::Result<()> {
+async fn a_crash_while_a_volume_is_made_makes_none_twice(world: &mut World) -> TestResult {
     world.needs_debug_build()?;
     let plugins = ready(world).await?;
     let name = "native-killed";
@@ -483,17 +474,12 @@ async fn a_crash_while_a_volume_is_made_makes_none_twice(world: &mut World) -> a
             .restore_file(&restore, "results.gz")
             .await?
             .to_string();
-        ensure!(
-            results.contains(&snapshot) && results.contains("is not known"),
-            "{results}"
-        );
+        says(&results, &[&snapshot, "is not known"])?;
     }
     Ok(())
 }
 
-async fn a_location_without_its_plugin_is_refused_with_its_name(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_location_without_its_plugin_is_refused_with_its_name(world: &mut World) -> TestResult {
     ready(world).await?;
     location(world, "clouds", json!({ "provider": "aws" })).await?;
     let spec = BackupSpec {

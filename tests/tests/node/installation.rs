@@ -19,6 +19,8 @@ use kube::{Api, ResourceExt};
 /// Timeout for a rollout.
 pub(crate) const ROLLOUT: &str = "--timeout=90s";
 pub(crate) const SOON: Duration = Duration::from_mins(1);
+/// Flag of the controller, whose default is 10 s: the tests wait for the end of many operations.
+pub(crate) const FREQUENT_POLLS: &str = "--controller-arg=--item-operation-sync-frequency=1s";
 pub(crate) const PROGRAMS: [&str; 2] = ["backup-webhook", "backup-controller"];
 
 /// The folder of `deploy/` as an argument.
@@ -31,7 +33,7 @@ pub(crate) async fn both_programs_become_ready_as_they_are_installed(
 ) -> anyhow::Result<()> {
     let installed = node
         .kubectl_backup()
-        .succeeds(&["install", "--timeout=90s"])
+        .succeeds(&["install", "--replicas=2", FREQUENT_POLLS, "--timeout=90s"])
         .await?;
     ensure!(
         installed

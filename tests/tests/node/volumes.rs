@@ -1,18 +1,15 @@
 //! Data of volumes in the bucket: it comes back after everything else of its namespace is lost.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, ensure};
 use backup_core::{
-    api::{Backup, BackupPhase, DataUpload, Restore, RestorePhase, transfer::MovePhase},
+    api::{Backup, BackupPhase, Restore, RestorePhase},
     data_movement::{DATA_MOVER, TRANSFER_LABEL, repository_path},
-    labels::BACKUP_NAME,
 };
 use backup_tests::{
-    api::{ApiExt as _, all_objects, objects_in},
+    Skip,
+    api::{ApiExt as _, all_objects},
     install::NAMESPACE,
-    node::Node,
-    proxy::Fault,
+    node::{Node, has_restic},
     snapshots,
     wait::{eventually, when},
     world::BUCKET,
@@ -22,16 +19,17 @@ use kube::{Api, ResourceExt};
 
 use crate::{
     installation::{SOON, rolled_out},
+    steps::{LONG, back_up, lose, moving, restore, uploads_of, while_data_moves},
     writer::{
-        CLAIMS, FILES, create_application, has_attribute, in_pod, is_same, listing, set_attribute,
-        wait_for_application,
+        CLAIMS, FILES, LARGE, SMALL, create_application, entries, entries_below, has_attribute,
+        in_pod, is_same, listing, set_attribute, wait_for_application,
     },
 };
 
-/// Backups that the tests make one after another, of the whole namespace.
-const BACKUPS: [&str; 3] = ["files-first", "files-second", "files-third"];
-/// Timeout of a backup or restore that is disturbed.
-const LONG: Duration = Duration::from_mins(4);
+/// Backups that the tests make one after another, of the whole namespace, and that are completed.
+/// The last one is made in `faults`.
+pub(crate) const BACKUPS: [&str; 4] =
+    ["files-first", "files-second", "files-third", "files-fourth"];
 
 pub(crate) async fn the_data_of_volumes_comes_back_after_the_namespace_is_lost(
     node: &mut Node,
@@ -42,18 +40,11 @@ pub(crate) async fn the_data_of_volumes_comes_back_after_the_namespace_is_lost(
     let before = listing(node).await?;
 
     let [first, ..] = BACKUPS;
-    back_up(node, first).await?;
+    back_up(node, FILES, first).await?;
     nothing_of_movers_is_left(node).await?;
 
-    lose(node).await?;
-    let restore = [
-        "restore",
-        "--from-backup",
-        first,
-        "--name=files-back",
-        "--wait",
-    ];
-    node.kubectl_backup().succeeds(&restore).await?;
+    lose(node, FILES).await?;
+    restore(node, first, "files-back").await?;
     wait_for_application(node).await?;
     is_same(&before, &listing(node).await?)?;
     ensure!(has_attribute(node)?, "the extended attribute is gone");
@@ -71,11 +62,11 @@ pub(crate) async fn a_second_backup_stores_only_what_has_changed(
     node: &mut Node,
 ) -> anyhow::Result<()> {
     const KIB: i64 = 1 << 10;
-    let [first, second, _] = BACKUPS;
+    let [first, second, ..] = BACKUPS;
     let change = "echo changed > /second/file-1; \
         dd if=/dev/urandom of=/first/new bs=1k count=64";
     in_pod(node, change).await?;
-    back_up(node, second).await?;
+    back_up(node, FILES, second).await?;
     let all = stored_bytes(node, first).await?;
     let changed = stored_bytes(node, second).await?;
     println!("    {all} bytes were stored, then {changed}");
@@ -90,13 +81,32 @@ pub(crate) async fn a_second_backup_stores_only_what_has_changed(
     nothing_of_movers_is_left(node).await
 }
 
+/// Without the cluster, apart from its password; the files have not changed since the backup.
+pub(crate) async fn restic_reads_what_the_backups_wrote(node: &mut Node) -> anyhow::Result<()> {
+    if !has_restic() {
+        return Err(Skip("restic is not installed: apt-get install restic").into());
+    }
+    let [_, second, ..] = BACKUPS;
+    node.restic(FILES, &["check", "--read-data"]).await?;
+    let folder = node.folder().join("restored-by-restic");
+    for claim in [LARGE, SMALL] {
+        let tags = format!("backup={second},claim={claim}");
+        let target = folder.join(claim).display().to_string();
+        let args = ["restore", "latest", "--tag", &tags, "--target", &target];
+        node.restic(FILES, &args).await?;
+    }
+    is_same(&entries(node).await?, &entries_below(&folder).await?)?;
+    std::fs::remove_dir_all(folder)?;
+    Ok(())
+}
+
 /// Both replicas are killed, so that nothing works on the transfers but the pods with the data
 /// mover.
 pub(crate) async fn a_controller_that_is_killed_while_data_moves_goes_on(
     node: &mut Node,
 ) -> anyhow::Result<()> {
     const RESTORE: &str = "files-back-again";
-    let [_, _, third] = BACKUPS;
+    let [_, _, third, _] = BACKUPS;
     // Random data, as known data is not stored again.
     in_pod(node, "dd if=/dev/urandom of=/first/more bs=1M count=24").await?;
     let before = listing(node).await?;
@@ -115,7 +125,7 @@ pub(crate) async fn a_controller_that_is_killed_while_data_moves_goes_on(
         .await?;
     nothing_of_movers_is_left(node).await?;
 
-    lose(node).await?;
+    lose(node, FILES).await?;
     let name = format!("--name={RESTORE}");
     let create = ["restore", "--from-backup", third, &name];
     kill_while_data_moves(node, "DataDownload", &create).await?;
@@ -135,91 +145,47 @@ pub(crate) async fn a_deleted_backup_leaves_no_data_in_the_repository(
     node: &mut Node,
 ) -> anyhow::Result<()> {
     let plugin = node.kubectl_backup();
-    let repository = repository_path(FILES);
-    let snapshots = format!("{repository}/snapshots/");
-    let keys = async |prefix: &str| {
-        let mut keys = node.s3.keys(BUCKET).await?;
-        keys.retain(|key| key.starts_with(prefix));
-        anyhow::Ok(keys)
-    };
-    let stored = keys(&snapshots).await?;
+    let stored = stored_keys(node, "snapshots/").await?;
     ensure!(stored.len() == BACKUPS.len() * CLAIMS, "{stored:?}");
     for (number, name) in BACKUPS.into_iter().enumerate() {
         plugin
             .succeeds(&["delete", name, "--yes", "--wait", "--timeout=2m"])
             .await?;
-        let left = keys(&snapshots).await?;
+        let left = stored_keys(node, "snapshots/").await?;
         let expected = (BACKUPS.len() - number - 1) * CLAIMS;
         ensure!(left.len() == expected, "after {name}: {left:?}");
     }
-    let config = keys(&format!("{repository}/config")).await?;
+    let config = stored_keys(node, "config").await?;
     ensure!(config.len() == 1, "the repository is gone: {config:?}");
     nothing_of_movers_is_left(node).await?;
-    lose(node).await
+    lose(node, FILES).await
 }
 
-/// Makes a backup of the namespace with the data of its volumes.
-async fn back_up(node: &Node, name: &str) -> anyhow::Result<()> {
-    let args = [
-        "create",
-        name,
-        "--include-namespaces=files",
-        "--snapshot-move-data",
-        "--wait",
-    ];
-    node.kubectl_backup().succeeds(&args).await.map(drop)
-}
-
-/// Deletes the namespace, and waits until its volumes are removed from the storage system.
-async fn lose(node: &Node) -> anyhow::Result<()> {
-    node.kubectl()?
-        .succeeds(&["delete", "namespace", FILES, "--timeout=60s"])
-        .await?;
-    eventually("the volumes are removed", SOON, async || {
-        let left = node.csi.volumes()?;
-        anyhow::Ok(when(left.is_empty(), format!("{left:?}")))
-    })
-    .await
+/// The keys in the repository that begin so.
+pub(crate) async fn stored_keys(node: &Node, prefix: &str) -> anyhow::Result<Vec<String>> {
+    let prefix = format!("{}/{prefix}", repository_path(FILES));
+    let mut keys = node.s3.keys(BUCKET).await?;
+    keys.retain(|key| key.starts_with(&prefix));
+    Ok(keys)
 }
 
 /// Runs a command while the store is slow, and kills all controllers while data moves.
 async fn kill_while_data_moves(node: &Node, kind: &str, command: &[&str]) -> anyhow::Result<()> {
-    /// Delay of each piece of at most 64 KiB in a connection: about 1 MiB per second, so that
-    /// no request takes as long as its timeout.
-    const DELAY: Duration = Duration::from_millis(60);
-    node.store_front.set(Fault::Delay(DELAY));
-    let killed = run_and_kill(node, kind, command).await;
-    node.store_front.set(Fault::None);
-    killed?;
-    rolled_out(node, "backup-controller").await
-}
-
-async fn run_and_kill(node: &Node, kind: &str, command: &[&str]) -> anyhow::Result<()> {
-    let transfers = objects_in(&node.client, NAMESPACE, "velero.io/v2alpha1", kind);
-    let moving = async || {
-        let all = transfers.list_all().await?;
-        let moving = all
-            .iter()
-            .filter(|one| one.data["status"]["phase"] == MovePhase::InProgress.as_str());
-        let names: Vec<String> = moving.map(ResourceExt::name_any).collect();
-        anyhow::Ok(names)
-    };
-    node.kubectl_backup().succeeds(command).await?;
-    eventually(&format!("a {kind} is in progress"), LONG, async || {
-        anyhow::Ok(when(!moving().await?.is_empty(), "none is"))
+    while_data_moves(node, kind, command, async |_| {
+        node.kill_all("/backup-controller")?;
+        ensure!(
+            moving(node, kind).await?.is_some(),
+            "the data had been moved before the controllers were killed"
+        );
+        Ok(())
     })
     .await?;
-    node.kill_all("/backup-controller")?;
-    ensure!(
-        !moving().await?.is_empty(),
-        "the data had been moved before the controllers were killed"
-    );
-    Ok(())
+    rolled_out(node, "backup-controller").await
 }
 
 /// Checks that nothing remains of the work of data movers: neither in the cluster nor in the
 /// storage system, which has only the volumes of the application.
-async fn nothing_of_movers_is_left(node: &Node) -> anyhow::Result<()> {
+pub(crate) async fn nothing_of_movers_is_left(node: &Node) -> anyhow::Result<()> {
     eventually("nothing of data movers is left", SOON, async || {
         let left = left_by_movers(node).await?;
         anyhow::Ok(when(left.is_empty(), format!("{left:?}")))
@@ -284,7 +250,7 @@ async fn left_by_movers(node: &Node) -> anyhow::Result<Vec<String>> {
 
 /// Checks that the claims are bound to volumes that are theirs and have the reclaim policy of their
 /// class.
-async fn claims_are_as_before(node: &Node) -> anyhow::Result<()> {
+pub(crate) async fn claims_are_as_before(node: &Node) -> anyhow::Result<()> {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(node.client.clone(), FILES);
     let volumes: Api<PersistentVolume> = Api::all(node.client.clone());
     let claims = claims.list_all().await?;
@@ -317,14 +283,7 @@ async fn claims_are_as_before(node: &Node) -> anyhow::Result<()> {
 
 /// Bytes that the uploads of a backup have added to the repository.
 async fn stored_bytes(node: &Node, backup: &str) -> anyhow::Result<i64> {
-    let uploads: Api<DataUpload> = Api::namespaced(node.client.clone(), NAMESPACE);
-    let mut uploads = uploads.list_all().await?;
-    uploads.retain(|upload| {
-        upload
-            .labels()
-            .get(BACKUP_NAME)
-            .is_some_and(|name| name == backup)
-    });
+    let uploads = uploads_of(node, backup).await?;
     ensure!(uploads.len() == CLAIMS, "{uploads:?}");
     Ok(uploads
         .iter()

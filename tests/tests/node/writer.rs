@@ -1,25 +1,32 @@
 //! An application that keeps files of all kinds in two volumes.
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, ensure};
 use backup_tests::{
-    api::objects_in,
+    kubectl_backup::Ran,
     node::{
         Node, TOOLS,
         csi::{LATE_STORAGE_CLASS, STORAGE_CLASS},
     },
-    wait::until,
 };
 use rustix::fs::{XattrFlags, lgetxattr, lsetxattr};
-use serde_json::{Value, json};
+use serde_json::json;
+use tokio::process::Command;
 
-use crate::installation::SOON;
+use crate::steps::{in_pod_of, wait_for_deployment};
 
 /// Namespace of the application.
 pub(crate) const FILES: &str = "files";
 /// Number of its claims.
 pub(crate) const CLAIMS: usize = 2;
+/// The claim with the large files.
+pub(crate) const LARGE: &str = "first";
+/// The claim with the small files.
+pub(crate) const SMALL: &str = "second";
 /// An extended attribute, which busybox cannot set, and its value.
 const ATTRIBUTE: (&str, &[u8]) = ("user.colour", b"blue");
 
@@ -55,13 +62,15 @@ fi
 exec sleep 1000000
 "#;
 
-/// Lists everything in both volumes with types, modes, owners, times, sizes, numbers of names,
-/// targets of links, and checksums.
+/// Lists the folders of both volumes with modes and owners.
+const LIST_FOLDERS: &str = "stat -c '%n %a %u:%g' /first /second\n";
+
+/// Lists everything in both volumes, below the folder in `ROOT`, with types, modes, owners, times,
+/// sizes, numbers of names, targets of links, and checksums.
 const LIST: &str = r#"
 set -e
 for volume in /first /second; do
-  cd "$volume"
-  stat -c "$volume %a %u:%g" .
+  cd "$ROOT$volume"
   find . -mindepth 1 | sort | while read -r name; do
     if [ -L "$name" ]; then
       stat -c "$volume %n %F %u:%g %Y" "$name"
@@ -79,7 +88,6 @@ done
 /// Creates two claims, of which the second is provisioned only when a pod uses it, and a pod that
 /// fills their volumes.
 pub(crate) async fn create_application(node: &Node) -> anyhow::Result<()> {
-    let kubectl = node.kubectl()?;
     let labels = json!({ "app": "writer" });
     let claim = |name: &str, class: &str| {
         json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim",
@@ -95,51 +103,47 @@ pub(crate) async fn create_application(node: &Node) -> anyhow::Result<()> {
         "terminationGracePeriodSeconds": 1,
         "containers": [{ "name": "writer", "image": TOOLS, "args": ["sh", "-c", FILL],
             "readinessProbe": { "exec": { "command": ready }, "periodSeconds": 1 },
-            "volumeMounts": [mount("first"), mount("second")] }],
-        "volumes": [volume("first"), volume("second")],
+            "volumeMounts": [mount(LARGE), mount(SMALL)] }],
+        "volumes": [volume(LARGE), volume(SMALL)],
     });
-    let objects: [Value; 4] = [
+    let objects = [
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": FILES } }),
-        claim("first", STORAGE_CLASS),
-        claim("second", LATE_STORAGE_CLASS),
+        claim(LARGE, STORAGE_CLASS),
+        claim(SMALL, LATE_STORAGE_CLASS),
         json!({ "apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": { "name": "writer", "namespace": FILES },
             "spec": { "replicas": 1, "strategy": { "type": "Recreate" },
                 "selector": { "matchLabels": labels },
                 "template": { "metadata": { "labels": labels }, "spec": pod } } }),
     ];
-    for object in objects {
-        kubectl
-            .succeeds(&["apply", "-f", &kubectl.manifest(&object)?])
-            .await?;
-    }
-    Ok(())
+    node.apply(&objects).await
 }
 
 /// Waits until the pod runs with both volumes.
 pub(crate) async fn wait_for_application(node: &Node) -> anyhow::Result<()> {
-    let deployments = objects_in(&node.client, FILES, "apps/v1", "Deployment");
-    until("the writer is available", SOON, async || {
-        let writer = deployments.get("writer").await?;
-        anyhow::Ok(writer.data["status"]["availableReplicas"] == 1)
-    })
-    .await
+    wait_for_deployment(node, FILES, "writer").await
 }
 
-/// Everything in both volumes.
+/// Everything in both volumes, with their own folders.
 pub(crate) async fn listing(node: &Node) -> anyhow::Result<String> {
+    in_pod(node, &format!("{LIST_FOLDERS}{LIST}")).await
+}
+
+/// Everything in the folders of both volumes.
+pub(crate) async fn entries(node: &Node) -> anyhow::Result<String> {
     in_pod(node, LIST).await
+}
+
+/// The same for copies of the volumes in a folder of this machine.
+pub(crate) async fn entries_below(folder: &Path) -> anyhow::Result<String> {
+    let mut list = Command::new("busybox");
+    list.args(["sh", "-c", LIST]).env("ROOT", folder);
+    Ok(Ran::of(list).await?.expect_code(0)?.stdout)
 }
 
 /// Runs a script in the application's pod. Returns its output.
 pub(crate) async fn in_pod(node: &Node, script: &str) -> anyhow::Result<String> {
-    let exec = ["exec", "--namespace", FILES, "deployment/writer", "--"];
-    let shell = ["busybox", "sh", "-c", script];
-    let ran = node
-        .kubectl()?
-        .succeeds(&[&exec[..], &shell].concat())
-        .await?;
-    Ok(ran.stdout)
+    in_pod_of(node, FILES, "writer", script).await
 }
 
 /// Errors: the listings differ.

@@ -94,7 +94,7 @@ impl Blocker {
             }
             (_, _) if key.kind == ObjectKind::Hold => {
                 format!(
-                    "{key} stands since {since} ({})",
+                    "{key} is in force since {since} ({})",
                     note.unwrap_or("no reason was given")
                 )
             }
@@ -411,26 +411,64 @@ pub(crate) fn may_not_break(group: &str, key: &ObjectKey, user: &str) -> Status 
     )
 }
 
-/// A restore would do what its author may not do directly.
+/// The controller would do what the author may not do directly; `act` is what the author wants,
+/// such as `create Backup velero/b`.
 pub(crate) fn lacks_rights(
     group: &str,
-    key: &ObjectKey,
+    plural: &str,
+    name: &str,
+    act: &str,
     user: &str,
     lacking: &MissingRights,
 ) -> Status {
     let MissingRights {
         field,
-        everything_in,
+        rights,
         instead,
     } = lacking;
     let message = format!(
-        "{user:?} may not create {key}: its items are read and written with the controller's rights, and {user:?} may not do \
-         everything (verb * on resource *.*) in {everything_in}. Either {instead}, or ask someone who may"
+        "{user:?} may not {act}: its items are read and written with the controller's rights, and {user:?} may not {rights}. \
+         Either {instead}, or ask someone who may"
     );
-    let cause = invalid_field(
-        field,
-        &format!("needs the right to do everything in {everything_in}"),
+    let cause = invalid_field(field, &format!("needs the right to {rights}"));
+    forbidden_named(group, plural, name, &message, vec![cause], 0)
+}
+
+/// A namespace owner asks to read what the owner could not create; `act` is what the owner wants,
+/// such as `read files of Backup velero/b`.
+pub(crate) fn may_not_read(
+    group: &str,
+    name: &str,
+    act: &str,
+    user: &str,
+    lacking: &MissingRights,
+) -> Status {
+    let rights = &lacking.rights;
+    let message = format!(
+        "{user:?} may not {act}: that takes the right to {rights}, which {user:?} does not have. Ask someone who may"
     );
+    not_for_owners(group, "downloadrequests", name, "spec.target", &message)
+}
+
+/// A namespace owner asks for something that owners do not get; `field` is the cause.
+pub(crate) fn not_for_owners(
+    group: &str,
+    plural: &str,
+    name: &str,
+    field: &str,
+    message: &str,
+) -> Status {
+    let causes = vec![invalid_field(field, message)];
+    forbidden_named(group, plural, name, message, causes, 0)
+}
+
+/// A Restore may remove what its author may not delete; `rights` are the missing ones.
+pub(crate) fn lacks_deletion(group: &str, key: &ObjectKey, user: &str, rights: &str) -> Status {
+    let message = format!(
+        "{user:?} may not have {key} remove objects (spec.prune), which the controller does with its own rights: {user:?} may not \
+         {rights}. Either unset spec.prune, include only types that {user:?} may delete, or ask someone who may"
+    );
+    let cause = invalid_field("spec.prune", &format!("needs the right to {rights}"));
     forbidden(group, key, &message, vec![cause], 0)
 }
 

@@ -10,7 +10,6 @@ use rcgen::{
     KeyPair, KeyUsagePurpose,
 };
 use time::OffsetDateTime;
-use x509_parser::pem::Pem;
 
 use super::SECRET;
 use crate::tls::Pair;
@@ -129,22 +128,6 @@ fn pems(bundle: &[u8]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Expiry of a certificate.
-pub(crate) fn end(pem: &[u8]) -> anyhow::Result<jiff::Timestamp> {
-    let cannot = "the certificate can't be read";
-    let pem = Pem::iter_from_buffer(pem)
-        .next()
-        .context(cannot)?
-        .context(cannot)?;
-    let end = pem
-        .parse_x509()
-        .context(cannot)?
-        .validity()
-        .not_after
-        .timestamp();
-    Ok(jiff::Timestamp::from_second(end)?)
-}
-
 /// A certificate and its authority, which signs once, and whose key is discarded.
 pub(crate) struct NewCertificate {
     pub pair: Pair,
@@ -194,6 +177,7 @@ pub(crate) fn make(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tls::end;
 
     fn made() -> NewCertificate {
         make(
@@ -251,9 +235,6 @@ mod tests {
             .map(|_| ())
             .unwrap_err()
             .to_string();
-        assert!(
-            error.contains("tls.key") && error.contains("delete it"),
-            "{error}"
-        );
+        assert_says!(error, "tls.key", "delete it");
     }
 }

@@ -114,7 +114,7 @@ mod tests {
             (seen(61, false, 1, 60), Step::Stay),
             (seen(59, false, 1, 0), Step::Announce),
             (seen(-1, false, 1, 0), Step::Announce),
-            // A certificate of an earlier version, made for twenty years.
+            // A certificate that is valid for twenty years.
             (seen(7000, false, 1, 0), Step::Announce),
             (seen(59, true, 2, 4), Step::Stay),
             (seen(59, true, 2, 5), Step::Switch),

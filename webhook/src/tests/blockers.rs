@@ -1,18 +1,18 @@
 //! Many conflicting objects: they are read concurrently, once each, and the findings are kept.
 
-use backup_lock::{Footprint, Ledger};
+use backup_lock::Footprint;
 use backup_testkit::velero_path;
 
 use super::*;
 
 /// Number of ended backups whose claims are not released yet.
-const ENDED: usize = 900;
+const ENDED_BACKUPS: usize = 900;
 
 async fn with_ended_backups() -> (FakeApi, Replica) {
     let (api, replica) = one_replica();
     replica.store.open(VELERO_SCOPE).await.unwrap();
     let claims = |ledger: &mut Ledger| {
-        for n in 0..ENDED {
+        for n in 0..ENDED_BACKUPS {
             let key = ObjectKey::backup("velero", &format!("b{n}"));
             ledger.adopt(
                 &key,
@@ -29,7 +29,7 @@ async fn with_ended_backups() -> (FakeApi, Replica) {
         .change(VELERO_SCOPE, deadline, claims)
         .await
         .unwrap();
-    for n in 0..ENDED {
+    for n in 0..ENDED_BACKUPS {
         api.put_velero(
             "Backup",
             &format!("b{n}"),
@@ -62,7 +62,7 @@ async fn many_ended_backups_are_looked_at_side_by_side_and_once() {
     for line in api.log() {
         *reads.entry(line).or_default() += 1;
     }
-    for n in 0..ENDED {
+    for n in 0..ENDED_BACKUPS {
         let line = format!("GET {}", velero_path("Backup", &format!("b{n}")));
         assert_eq!(reads.get(&line), Some(&1), "{line}");
     }
@@ -72,17 +72,10 @@ async fn many_ended_backups_are_looked_at_side_by_side_and_once() {
 async fn what_was_found_until_the_time_was_up_is_kept() {
     let (api, replica) = with_ended_backups().await;
     api.slow(Duration::from_millis(200));
-    let mut left = ENDED;
+    let mut left = ENDED_BACKUPS;
     for tries in 0.. {
         let answer = replica.create("Restore", "r", "r", restore_spec()).await;
-        let now = replica
-            .store
-            .read(VELERO_SCOPE)
-            .await
-            .unwrap()
-            .unwrap()
-            .ledger
-            .len();
+        let now = replica.ledger().await.len();
         if allowed(&answer) {
             assert_eq!((now, tries > 0), (1, true));
             return;

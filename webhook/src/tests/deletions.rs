@@ -32,14 +32,8 @@ async fn a_backup_that_is_being_restored_from_can_not_be_deleted_in_any_way() {
         let refused = replica
             .review(deletion("old", "0", "Completed", of_collection))
             .await;
-        assert!(
-            message(&refused).contains("Nothing was deleted"),
-            "{refused}"
-        );
-        assert!(
-            message(&refused).contains("Restore velero/r1 is running"),
-            "{refused}"
-        );
+        assert_says!(message(&refused), "Nothing was deleted");
+        assert_says!(message(&refused), "Restore velero/r1 is running");
     }
     let request = replica
         .create(
@@ -49,10 +43,7 @@ async fn a_backup_that_is_being_restored_from_can_not_be_deleted_in_any_way() {
             json!({"backupName": "old"}),
         )
         .await;
-    assert!(
-        message(&request).contains("Restore velero/r1 is running"),
-        "{request}"
-    );
+    assert_says!(message(&request), "Restore velero/r1 is running");
     assert!(
         allowed(
             &replica
@@ -79,10 +70,7 @@ async fn a_backup_that_is_being_restored_from_can_not_be_deleted_in_any_way() {
     ));
     // The request is not even stored yet, but already keeps out restores from this backup.
     let refused = replica.create("Restore", "r2", "4", restore_spec()).await;
-    assert!(
-        message(&refused).contains("DeleteBackupRequest velero/d1"),
-        "{refused}"
-    );
+    assert_says!(message(&refused), "DeleteBackupRequest velero/d1");
     assert_eq!(
         refused["status"]["details"]["causes"][0]["reason"],
         "DeletionInProgress"

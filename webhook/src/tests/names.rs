@@ -97,7 +97,7 @@ async fn a_name_that_cannot_be_read_now_takes_no_place_and_may_come_again() {
             !allowed(&refused) && refused["status"]["code"] == 503,
             "{refused}"
         );
-        assert!(message(&refused).contains(text), "{refused}");
+        assert_says!(message(&refused), text);
         assert_eq!(ledger_version(&api), Value::Null, "{code}");
     }
 }

@@ -48,7 +48,7 @@ async fn another_operators_backups_and_restores_of_one_database_are_kept_apart()
         .review(percona("CREATE", PS_BACKUP, "b", "2", "", None))
         .await;
     assert!(!allowed(&refused));
-    assert!(message(&refused).contains("Restore db/r"), "{refused}");
+    assert_says!(message(&refused), "Restore db/r");
     let mut other = percona("CREATE", PS_BACKUP, "b", "3", "", None);
     other["object"]["spec"]["clusterName"] = json!("cluster2");
     assert!(allowed(&replica.review(other).await), "another database");
@@ -59,7 +59,7 @@ async fn another_operators_backups_and_restores_of_one_database_are_kept_apart()
     let mut unnamed = percona("CREATE", PS_BACKUP, "b", "5", "", None);
     unnamed["object"]["spec"] = json!({});
     let refused = replica.review(unnamed).await;
-    assert!(message(&refused).contains("spec.clusterName"), "{refused}");
+    assert_says!(message(&refused), "spec.clusterName");
 }
 
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn a_restore_that_failed_and_comes_back_to_life_claims_again_or_stays() {
     let refused = replica
         .review(percona("CREATE", PS_BACKUP, "b", "2", "", None))
         .await;
-    assert!(message(&refused).contains("Restore db/r"), "{refused}");
+    assert_says!(message(&refused), "Restore db/r");
     let dead = replica
         .review(percona("UPDATE", PS_RESTORE, "r", "1", "", Some("Failed")))
         .await;
@@ -86,7 +86,7 @@ async fn a_restore_that_failed_and_comes_back_to_life_claims_again_or_stays() {
             .await
     ));
     let refused = replica.review(revive()).await;
-    assert!(message(&refused).contains("Backup db/b"), "{refused}");
+    assert_says!(message(&refused), "Backup db/b");
 }
 
 /// Between the answer of the webhook and the write of the API server the object still has its last
@@ -110,13 +110,10 @@ async fn a_revival_is_not_ended_by_what_it_revives() {
         assert!(allowed(&replica.review(revival).await));
         let backup = |uid: &str| replica.review(percona("CREATE", PS_BACKUP, "b", uid, "", None));
         let refused = backup("2").await;
-        assert!(
-            message(&refused).contains("Restore db/r was requested at"),
-            "{refused}"
-        );
+        assert_says!(message(&refused), "Restore db/r was requested at");
         if lands {
             put(&api, "Running");
-            assert!(message(&backup("3").await).contains("is running"));
+            assert_says!(message(&backup("3").await), "is running");
             put(&api, "Error");
             assert!(
                 allowed(&backup("4").await),
@@ -195,7 +192,7 @@ async fn a_profile_that_cannot_be_used_refuses_its_kinds_and_no_others() {
         "missing field `group`",
         "profiles check",
     ] {
-        assert!(message(&refused).contains(said), "{refused}");
+        assert_says!(message(&refused), said);
     }
     assert!(allowed(
         &replica.create("Backup", "b", "2", backup_spec()).await

@@ -53,7 +53,7 @@ enum Point {
 }
 
 pub async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyhow::Result<()> {
-    let mut plane = Plane::start(world).await?;
+    let mut plane = Plane::start(world, Duration::from_secs(args.seconds)).await?;
     let measured = points(&mut plane, args, table).await;
     if measured.is_err() {
         eprintln!("{}", plane.logs(10));
@@ -63,19 +63,18 @@ pub async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyho
 
 async fn points(plane: &mut Plane<'_>, args: &Args, table: &mut Table) -> anyhow::Result<()> {
     let start = Instant::now();
-    let budget = Duration::from_secs(args.seconds);
     for point in Point::value_variants() {
         if args.only.is_some_and(|only| only != *point) {
             continue;
         }
         eprintln!("[{:5.1} s] {point:?}", start.elapsed().as_secs_f64());
         match point {
-            Point::OneClient => one_client::creation(plane, budget, table).await,
-            Point::OneScope => throughput::one_replica(plane, budget, table).await,
-            Point::Replicas => throughput::three_replicas(plane, budget, table).await,
-            Point::ManyScopes => throughput::many_scopes(plane, budget, table).await,
-            Point::Refusal => one_client::refusal(plane, budget, table).await,
-            Point::ManyClaims => one_client::many_claims(plane, budget, table).await,
+            Point::OneClient => one_client::creation(plane, table).await,
+            Point::OneScope => throughput::one_replica(plane, table).await,
+            Point::Replicas => throughput::three_replicas(plane, table).await,
+            Point::ManyScopes => throughput::many_scopes(plane, table).await,
+            Point::Refusal => one_client::refusal(plane, table).await,
+            Point::ManyClaims => one_client::many_claims(plane, table).await,
             Point::Memory => memory::measure(plane, table).await,
         }
         .with_context(|| format!("{point:?}"))?;

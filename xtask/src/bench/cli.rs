@@ -75,7 +75,7 @@ pub async fn measure(world: &World, backups: usize, table: &mut Table) -> anyhow
     let large = api.create_object(&backup(NAME)?).await?;
     store(world, &large)?;
     let line = ["describe", NAME, "--details"];
-    let screen = person.succeeds(&line).await?.stdout;
+    let screen = person.stdout(&line).await?;
     ensure!(
         !screen.contains("unavailable") && screen.lines().count() > ITEMS,
         "{}",

@@ -53,6 +53,15 @@ pub(super) fn files() -> anyhow::Result<BTreeMap<PathBuf, String>> {
         templates.join("monitoring.yaml"),
         monitored.others_template(&known, condition)?,
     );
+    let restricted = Choices::make(|options| Options {
+        network_policies: true,
+        ..options
+    })?;
+    let condition = ".Values.networkPolicies.enabled";
+    files.insert(
+        templates.join("network-policies.yaml"),
+        restricted.others_template(&known, condition)?,
+    );
     for profile in Options::known_profiles() {
         let guarded = Choices::make(|options| Options {
             profiles: vec![profile.clone()],

@@ -26,7 +26,8 @@ fn page() -> String {
          # Metrics\n\n\
          What both programs serve at `/metrics`, in the OpenMetrics format; [monitoring](monitoring.md) says how it is scraped. Where\n\
          Velero 1.18 has a metric, its name and labels are Velero's. A series of an object (Backup, Schedule, location) ends with the\n\
-         object. Counters count what this process has done; `rate` and `increase` are made for that.\n"
+         object. Counters count what this process has done; `rate` and `increase` are made for that. The label `volume_namespace` has\n\
+         a value for each namespace with moved volume data, and `node` one for each node that has moved some since the process started.\n"
         .to_owned();
     let programs = [
         (

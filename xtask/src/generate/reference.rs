@@ -44,6 +44,8 @@ pub(super) fn page() -> anyhow::Result<String> {
     let sources = [
         source("crates/core/src/labels.rs")?,
         source("crates/core/src/labels/csi.rs")?,
+        source("crates/core/src/data_movement.rs")?,
+        source("crates/core/src/repository_records.rs")?,
     ];
     write!(
         page,

@@ -15,7 +15,7 @@ use backup_tests::{
 /// A part that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
-    /// Work goes on whose claim was taken by force.
+    /// Work continues after its claim was released by force.
     Fence,
     /// An exclusive grant does not raise the epoch.
     Epoch,
@@ -25,8 +25,8 @@ pub enum Part {
     Claim,
     /// A creation under a name that is stored takes a place.
     StoredName,
-    /// A Lease of a leader that is gone is made again at once: by a follower, or by that leader,
-    /// which goes on.
+    /// A deleted Lease of the leader is created again at once: by a follower, or by that leader,
+    /// which continues to lead.
     Lease,
     /// The metadata of a backup is written after its end was published.
     MetadataFirst,

@@ -6,32 +6,20 @@
 //! these. The block of a claim names the pods that mount it. Work begun for an item that is not in
 //! the backup in the end is undone.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-};
+use std::{collections::VecDeque, sync::Arc};
 
-use backup_actions::{ItemId, json::text as text_of};
+use backup_actions::json::text as text_of;
 use backup_core::resources::{CLAIMS, VOLUMES};
 use backup_store::Scope;
 use serde_json::{Value, value::RawValue};
-use tokio::task::JoinSet;
 
 use super::{
     collector::{CollectError, Collector, ResourceKind, Sink, fetch},
     item::{Belonging, InclusionReason},
-    item_block::{MAX_BYTES, Member, is_pod},
+    item_block::{MAX_BYTES, is_pod},
     raw_item::RawItem,
 };
 use crate::backup::volume_snapshots::{VolumeSnapshots, VolumeWithClaim};
-
-#[derive(Default)]
-pub(super) struct WorkAhead {
-    /// Work in progress.
-    tasks: JoinSet<()>,
-    /// The members of blocks that were found ahead, by their first item.
-    pub(super) blocks: HashMap<ItemId, Vec<Member>>,
-}
 
 impl<S: Sink> Collector<'_, S> {
     /// Includes the items of a page in their order.

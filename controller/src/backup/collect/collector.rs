@@ -25,9 +25,9 @@ use kube::{
     core::{DynamicObject, Resource as _, params::GetParams, request::Request},
 };
 use serde_json::Value;
+use tokio::task::JoinSet;
 
 use super::{
-    ahead::WorkAhead,
     order::{OrderedResources, Types},
     raw_item::{RawItem, TypeMeta},
     scope::NamespaceScope,
@@ -213,6 +213,21 @@ pub(super) struct WrittenItems {
     pub(super) namespaces: BTreeSet<String>,
     /// Types with items that may have definitions.
     pub(super) custom_types: BTreeSet<String>,
+}
+
+/// Slow work that was begun for later items.
+#[derive(Default)]
+pub(super) struct WorkAhead {
+    /// Work in progress.
+    pub(super) tasks: JoinSet<()>,
+    /// The members of blocks that were found ahead, by their first item.
+    pub(super) blocks: HashMap<ItemId, Vec<Member>>,
+}
+
+/// An item that belongs to a block. Its text is in [`Collector::block_members`].
+pub(super) struct Member {
+    pub(super) kind: Arc<ResourceKind>,
+    pub(super) id: ItemId,
 }
 
 impl<'a, S: Sink> Collector<'a, S> {

@@ -3,14 +3,14 @@
 //! all pods are frozen at the same time, and no longer than needed (Velero `pkg/backup/backup.go`,
 //! `executeItemBlockActions`, v1.18).
 
-use std::{collections::VecDeque, sync::Arc};
+use std::collections::VecDeque;
 
 use backup_actions::ItemId;
 use backup_client::errors::plain;
 use backup_store::Scope;
 
 use super::{
-    collector::{CollectError, Collector, ResourceKind, Sink, fetch},
+    collector::{CollectError, Collector, Member, ResourceKind, Sink, fetch},
     item::InclusionReason,
     raw_item::RawItem,
 };
@@ -29,12 +29,6 @@ pub(super) const MAX_BYTES: usize = 32 << 20;
 /// When commands in pods run, for messages.
 const BEFORE: &str = "before the backup";
 const AFTER: &str = "after the backup";
-
-/// An item that belongs to a block. Its text is in [`Collector::block_members`].
-pub(super) struct Member {
-    pub(super) kind: Arc<ResourceKind>,
-    pub(super) id: ItemId,
-}
 
 /// An action says that an item belongs to the block of another one.
 struct Relation {

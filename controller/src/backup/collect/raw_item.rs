@@ -5,12 +5,12 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use backup_core::{labels::EXCLUDE_FROM_BACKUP, resources::ResourceType};
+use backup_core::{
+    labels::{EXCLUDE_FROM_BACKUP, VOLUMES_TO_COPY},
+    resources::ResourceType,
+};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-
-/// Annotation of a pod: volumes whose files should be copied (Velero `pkg/podvolume`, v1.18).
-const VOLUMES_TO_COPY: &str = "backup.velero.io/backup-volumes";
 
 /// The parts of an object that decide whether it is backed up. Borrows from the object's text.
 #[derive(Debug, Deserialize)]

@@ -70,11 +70,7 @@ async fn chosen_namespaces_are_listed_one_by_one() {
             .iter()
             .any(|path| path == "/api/v1/configmaps")
     );
-    assert!(
-        outcome.errors[0].contains("namespace gone does not exist"),
-        "{:?}",
-        outcome.errors
-    );
+    assert_says!(outcome.errors[0], "namespace gone does not exist");
 }
 
 #[tokio::test(start_paused = true)]
@@ -100,10 +96,7 @@ async fn a_list_that_fails_is_an_error_that_names_its_type() {
     };
     let outcome = collect(json!({}), cluster().with_fault(fault)).await;
     assert_eq!(outcome.errors.len(), 1);
-    assert!(
-        outcome.errors[0].contains("listing pods failed")
-            && outcome.errors[0].contains("forbidden")
-    );
+    assert_says!(outcome.errors[0], "listing pods failed", "forbidden");
     assert_eq!(outcome.names().len(), 6);
 }
 
@@ -117,11 +110,7 @@ async fn a_type_that_is_gone_is_a_warning() {
     };
     let outcome = collect(json!({}), cluster().with_fault(fault)).await;
     assert!(outcome.errors.is_empty());
-    assert!(
-        outcome.warnings[0].contains("widgets.example.com"),
-        "{:?}",
-        outcome.warnings
-    );
+    assert_says!(outcome.warnings[0], "widgets.example.com");
 }
 
 #[tokio::test(start_paused = true)]
@@ -340,10 +329,7 @@ async fn ordered_items_come_first_and_missing_ones_are_a_warning() {
     );
     let told = outcome.warnings.join("\n");
     assert_eq!(outcome.warnings.len(), 3, "{told}");
-    assert!(
-        told.contains("nodes") && told.contains("a/gone") && told.contains("namespace/name"),
-        "{told}"
-    );
+    assert_says!(told, "nodes", "a/gone", "namespace/name");
     assert!(outcome.errors.is_empty());
 }
 
@@ -351,11 +337,7 @@ async fn ordered_items_come_first_and_missing_ones_are_a_warning() {
 async fn an_order_for_a_type_without_items_is_told_to_be_in_vain() {
     let spec = json!({ "orderedResources": { "pods": "a/gone" } });
     let outcome = collect(spec, cluster()).await;
-    assert!(
-        outcome.warnings[0].contains("pods a/gone, which does not exist"),
-        "{:?}",
-        outcome.warnings
-    );
+    assert_says!(outcome.warnings[0], "pods a/gone, which does not exist");
 }
 
 #[tokio::test(start_paused = true)]
@@ -366,11 +348,7 @@ async fn what_the_labels_do_not_select_is_not_selected_by_an_order() {
     });
     let outcome = collect(spec, cluster()).await;
     assert!(outcome.names().is_empty());
-    assert!(
-        outcome.warnings[0].contains("is not selected"),
-        "{:?}",
-        outcome.warnings
-    );
+    assert_says!(outcome.warnings[0], "is not selected");
 }
 
 #[tokio::test(start_paused = true)]
@@ -378,7 +356,7 @@ async fn what_a_pod_asks_for_and_is_not_done_is_an_error() {
     let mut pod = item("a", "db");
     pod["metadata"]["annotations"] = json!({ "backup.velero.io/backup-volumes": "data" });
     let outcome = collect(json!({}), cluster().with_list("/api/v1/pods", vec![pod])).await;
-    assert!(outcome.errors[0].contains("a/db"), "{:?}", outcome.errors);
+    assert_says!(outcome.errors[0], "a/db");
     assert!(outcome.names().contains(&"pods/a/db"));
 }
 
@@ -401,11 +379,7 @@ async fn a_policy_that_wants_files_copied_is_an_error_of_each_volume() {
     };
     let outcome = setup.collect().await;
     assert_eq!(outcome.errors.len(), 1, "{:?}", outcome.errors);
-    assert!(
-        outcome.errors[0].contains("volume scratch of pod a/db"),
-        "{:?}",
-        outcome.errors
-    );
+    assert_says!(outcome.errors[0], "volume scratch of pod a/db");
     assert!(outcome.names().contains(&"pods/a/db"));
 }
 
@@ -439,16 +413,8 @@ async fn a_policy_that_wants_files_copied_is_an_error_of_each_claim(
     };
     let outcome = setup.collect().await;
     assert_eq!(outcome.errors.len(), 2, "{:?}", outcome.errors);
-    assert!(
-        outcome.errors[0].contains("a/fast") && outcome.errors[0].contains("fs-backup"),
-        "{:?}",
-        outcome.errors
-    );
-    assert!(
-        outcome.errors[1].contains("a/gone") && outcome.errors[1].contains("pv-gone"),
-        "{:?}",
-        outcome.errors
-    );
+    assert_says!(outcome.errors[0], "a/fast", "fs-backup");
+    assert_says!(outcome.errors[1], "a/gone", "pv-gone");
     assert!(
         outcome.names().contains(&"persistentvolumeclaims/a/fast"),
         "the claim itself is there"
@@ -578,10 +544,7 @@ async fn a_cancelled_backup_ends_early_and_says_what_it_lacks() {
     let [error] = outcome.errors.as_slice() else {
         panic!("{:?}", outcome.errors)
     };
-    assert!(
-        error.contains("cancelled") && error.contains(" 0 items"),
-        "{error}"
-    );
+    assert_says!(error, "cancelled", " 0 items");
 }
 
 #[tokio::test(start_paused = true)]

@@ -244,12 +244,7 @@ mod tests {
             csi,
         );
         assert_eq!(reason.is_some(), expected.is_some(), "{reason:?}");
-        assert!(
-            reason
-                .unwrap_or_default()
-                .contains(expected.unwrap_or_default()),
-            "{reason:?}"
-        );
+        assert_says!(reason.unwrap_or_default(), expected.unwrap_or_default());
         // No rule matches another volume.
         assert_eq!(
             not_done(&spec, &policy, &of(json!({ "hostPath": {} })), csi),

@@ -16,8 +16,8 @@ use crate::{
     job::journal::JournalWriter,
 };
 
-const PENDING: &str = "hooksOwed";
-const COMPLETED: &str = "hooksPaid";
+const PENDING: &str = "hooksPending";
+const COMPLETED: &str = "hooksCompleted";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -91,7 +91,7 @@ impl PendingPostHooks {
             Ok(exists) => exists,
             Err(error) => {
                 return Ok(vec![format!(
-                    "pod {name} is owed commands after its backup, and could not be read: {}",
+                    "post hooks of pod {name} are pending, and the pod could not be read: {}",
                     plain(&error)
                 )]);
             }

@@ -1,6 +1,6 @@
 use std::{sync::Arc, time::Duration};
 
-use backup_core::labels::BLOCKED_ANNOTATION;
+use backup_core::labels::{BLOCKED_ANNOTATION, CANCEL_ANNOTATION};
 use backup_lock::VELERO_SCOPE;
 use backup_runtime::{leader::Leadership, watch::WatchEvent};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use tokio::{sync::Semaphore, time::Instant};
 use super::*;
 use crate::{
     backup::tests::fake::{BACKUP, Cluster, LEDGER, LOCATION, MARKER, RESTORE},
-    job::{cancellation::Cancellation, dispatcher::Dispatcher},
+    job::{cancellation::Cancellation, dispatcher::Dispatcher, kind::JobKind as _},
     testing::{self, claimant, listed, undecodable, velero},
 };
 
@@ -127,11 +127,7 @@ async fn a_backup_goes_from_new_to_completed_and_gives_its_claim_back() {
     assert_eq!(backup["status"], cluster.metadata()["status"]);
     assert_eq!(backup["metadata"]["finalizers"], json!([]));
     assert_eq!(claims(&ctx).await, 0);
-    assert!(
-        ctx.metrics.encode().contains("velero_backup_success_total"),
-        "{}",
-        ctx.metrics.encode()
-    );
+    assert_says!(ctx.metrics.encode(), "velero_backup_success_total");
 }
 
 #[tokio::test(start_paused = true)]
@@ -174,6 +170,27 @@ async fn a_backup_that_was_cancelled_before_it_began_is_not_blamed_on_its_spec()
         (1, 0),
         "{results:?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_that_is_cancelled_while_it_begins_never_begins() {
+    let cluster = Cluster::with(|cluster, method, path, body| {
+        let begins = method == "PATCH" && path == BACKUP && body["status"]["phase"] == "InProgress";
+        if begins && cluster.get(BACKUP)["metadata"]["annotations"][CANCEL_ANNOTATION].is_null() {
+            let cancelled = json!({"metadata": {"annotations": {CANCEL_ANNOTATION: "true"}}});
+            cluster.change_backup(&cancelled);
+        }
+        None
+    });
+    ready(&cluster);
+    run(&cluster).await;
+    let status = &cluster.get(BACKUP)["status"];
+    assert_eq!(
+        (&status["phase"], &status["failureReason"]),
+        (&json!("Failed"), &json!("never started: it was cancelled"))
+    );
+    assert!(status["startTimestamp"].is_null(), "{status}");
+    assert_eq!(collections(&cluster), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -271,7 +288,7 @@ async fn other_bytes_under_a_final_key_are_shown_and_left_alone_in_both_finalizi
         ready(&cluster);
         let running = tokio::spawn(worker(&cluster.context()).0.run());
         let reason = cluster.blocked().await;
-        assert!(reason.contains("b-results.gz exists already"), "{reason}");
+        assert_says!(reason, "b-results.gz exists already");
         assert_eq!(
             cluster.phase(),
             if partly {

@@ -141,6 +141,6 @@ mod tests {
     ) {
         let mut spec: BackupSpec = serde_json::from_value(spec).unwrap();
         let finding = select(&mut spec, &by_label(&[included], &[]), &facts()).unwrap();
-        assert!(finding.message.contains(why), "{finding}");
+        assert_says!(finding.message, why);
     }
 }

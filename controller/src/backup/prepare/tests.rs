@@ -160,11 +160,7 @@ fn an_unusable_location_is_named_with_the_reason() {
             now(),
         );
         assert_eq!(fields(&prepared), ["spec.storageLocation"]);
-        assert!(
-            prepared.findings[0].message.contains(expected),
-            "{}",
-            prepared.findings[0]
-        );
+        assert_says!(prepared.findings[0].message, expected);
     }
 }
 
@@ -271,7 +267,7 @@ fn snapshot_data_is_moved_where_the_installation_can_do_it(
         Some(reason) => {
             assert_eq!(fields(&prepared), ["spec.snapshotMoveData"]);
             let message = &prepared.findings[0].message;
-            assert!(message.contains(reason), "{message}");
+            assert_says!(message, reason);
         }
     }
     assert_eq!(

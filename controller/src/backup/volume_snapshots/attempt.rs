@@ -17,7 +17,7 @@ use backup_store::{StoreError, crash};
 use kube::ResourceExt as _;
 use serde_json::Value;
 
-use crate::{job::step_journal::StepJournal, snapshot_locations::zone};
+use crate::{job::step_journal::StepJournal, volumes::snapshot_locations::zone};
 
 /// A VolumeSnapshotLocation, and the plugin with its settings.
 pub(crate) struct SnapshotLocation {

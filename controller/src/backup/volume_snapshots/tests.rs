@@ -126,10 +126,7 @@ async fn a_volume_of_no_plugin_is_left_and_one_of_csi_is_untouched() {
     }
     let missing = snapshots.snapshots.volumes.missing();
     assert_eq!(missing.len(), 1);
-    assert!(
-        missing[0].1.contains("shop/of-other") && missing[0].1.contains("(only)"),
-        "{missing:?}"
-    );
+    assert_says!(missing[0].1, "shop/of-other", "(only)");
     assert!(disks.asked().is_empty() && journal.all().is_empty());
 }
 
@@ -139,10 +136,7 @@ async fn a_failed_snapshot_may_be_taken_by_the_next_attempt() {
     *disks.wrong.lock() = vec![false];
     let mut snapshots = attempt(&journal, &[("only", &disks)]);
     let problems = take(&mut snapshots, &volume("pv", "/disks/a")).await;
-    assert!(
-        problems[0].contains("PersistentVolume pv") && problems[0].contains("no space"),
-        "{problems:?}"
-    );
+    assert_says!(problems[0], "PersistentVolume pv", "no space");
     let (taken, _) = snapshots.finish();
     assert_eq!(
         (&taken[0].status.phase, taken[0].usable()),
@@ -185,7 +179,7 @@ async fn a_snapshot_of_unknown_outcome_is_not_taken_again() {
         problems.extend(more);
         assert_eq!((taken.len(), problems.len()), (1, 1));
         assert_eq!(taken[0].status.phase, SnapshotPhase::Failed);
-        assert!(problems[0].contains("is not known"), "{problems:?}");
+        assert_says!(problems[0], "is not known");
     }
     assert_eq!(disks.asked().len(), 1);
 }
@@ -271,10 +265,7 @@ async fn what_was_begun_for_a_volume_that_is_not_in_the_backup_is_removed() {
         let prior = prior_snapshots(&journal.all()).unwrap();
         if stays {
             assert_eq!(ids, ["snap-in", "snap-out"], "it goes with the backup");
-            assert!(
-                problems[0].contains("snap-out") && problems[0].contains("no space"),
-                "{problems:?}"
-            );
+            assert_says!(problems[0], "snap-out", "no space");
         } else {
             assert_eq!(
                 (ids, prior.len(), problems.len()),
@@ -382,7 +373,7 @@ fn an_undecodable_entry_is_an_error() {
     let found = [json!({ "snapshotBegun": { "spec": 1 } })];
     assert!(SnapshotJournal::take_over(Arc::new(MemoryJournal::default()), &found).is_err());
     assert!(
-        prior_snapshots(&[json!({ "hooksPaid": "x" })])
+        prior_snapshots(&[json!({ "hooksCompleted": "x" })])
             .unwrap()
             .is_empty()
     );

@@ -63,7 +63,7 @@ pub(super) enum Part {
     Whole,
     /// These bytes; at least one.
     Of(Range<u64>),
-    /// None: the range begins after the end.
+    /// `None`: the range begins after the end.
     None,
 }
 

@@ -37,7 +37,7 @@ pub(super) async fn answer(
     tracing::info!(restore = name, "a restore is planned");
     let (to_reader, lines) = mpsc::channel(MAX_BUFFERED_LINES);
     tokio::spawn(async move {
-        planner.plan(&name, spec, to_reader).await;
+        Box::pin(planner.plan(&name, spec, to_reader)).await;
         drop(place);
     });
     let lines = stream::unfold(lines, |mut lines| async move {

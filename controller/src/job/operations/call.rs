@@ -25,7 +25,7 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// With these built-in actions on items of backups and of restores, and those of plugins.
+    /// With these built-in actions on items of backups and of restores, and the actions of plugins.
     pub(crate) fn new(
         of_backups: impl IntoIterator<Item = Arc<dyn BackupItemAction>>,
         of_restores: impl IntoIterator<Item = Arc<dyn RestoreItemAction>>,

@@ -272,7 +272,7 @@ impl OperationState {
     }
 }
 
-/// The first words are those of Velero.
+/// The texts begin like Velero's.
 fn why(stop: Stop) -> String {
     match stop {
         Stop::TimedOut(timeout) => {

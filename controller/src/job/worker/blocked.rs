@@ -9,14 +9,12 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::Worker;
-use crate::job::{lifecycle::Lifecycle, object::JobObject};
+use crate::job::{kind::JobKind, object::JobObject};
 
 /// First and longest delay while the cause may pass: the end is published soon after that.
 const PASSING_DELAYS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 /// First and longest delay if a user has to act first.
 const FINAL_DELAYS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(1));
-/// Delay before an object that waits for its turn in the ledger asks again.
-pub(super) const TURN_INTERVAL: Duration = Duration::from_secs(2);
 /// Minimum time between two reports of the same trouble in different words.
 const MIN_REPORT_INTERVAL: Duration = Duration::from_mins(1);
 /// Time limit for a report; it is best effort.
@@ -24,7 +22,7 @@ const REPORT_BUDGET: Duration = Duration::from_secs(5);
 
 /// How long a worker has waited, and its next delays.
 #[derive(Debug, Default)]
-pub(super) struct BlockState {
+pub(in crate::job) struct BlockState {
     since: Option<Instant>,
     steps: Option<(bool, ExponentialBackoff)>,
     /// Time of the last report, and the reason that is on the object.
@@ -45,7 +43,7 @@ impl BlockState {
     }
 
     /// The time until now no longer counts as trouble.
-    pub(super) fn count_anew(&mut self) {
+    pub(crate) fn count_anew(&mut self) {
         self.since = None;
     }
 
@@ -83,7 +81,7 @@ impl BlockState {
     }
 }
 
-impl<L: Lifecycle> Worker<L> {
+impl<L: JobKind> Worker<L> {
     /// Reports why the object is blocked (annotation, event, log) and returns how long to wait.
     pub(crate) async fn report_blocked(&mut self, reason: &str, retryable: bool) -> Duration {
         let now = Instant::now();

@@ -1,6 +1,6 @@
 //! Decides how long a failing request is retried.
 //!
-//! The decision depends on whether other writes succeed meanwhile: those of this restore, or
+//! The decision depends on whether other writes succeed meanwhile: writes of this restore, or
 //! renewals of the controller's lease. If none succeeds, the request is retried until
 //! `Pace::patience` ends. If others succeed, it is retried a few times and then fails its item. A
 //! failing webhook is identified by its name, as the server itself has answered.
@@ -192,6 +192,9 @@ pub(super) fn classify(error: kube::Error) -> (Retry, CallError) {
                 409 if !status.is_already_exists() && !names_version(&status) => Retry::FewTimes,
                 500 => Retry::Failed,
                 403 if is_of_start(&status) => Retry::Failed,
+                // A quota that has just been made, and that this API server has not seen with its
+                // status yet.
+                403 if status.message.contains("status unknown for quota") => Retry::FewTimes,
                 _ => Retry::Never,
             };
             (retry, CallError::Refused(status))

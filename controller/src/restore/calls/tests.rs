@@ -30,6 +30,20 @@ async fn a_server_that_is_away_for_a_while_is_waited_for() {
     }
 }
 
+#[tokio::test]
+async fn a_quota_without_a_status_yet_is_waited_for() {
+    let fake = fake::faulty(|request| {
+        let is_early = request.earlier < 2;
+        is_early.then(|| Fault::refuse(403, "Forbidden", "status unknown for quota: drill"))
+    });
+    let (result, _) = fake::calls(&fake).create(AT, &object(), None).await;
+    assert!(result.is_ok(), "{result:?}");
+    let denied = fake::faulty(|_| Some(Fault::refuse(403, "Forbidden", "exceeded quota: drill")));
+    let (result, _) = fake::calls(&denied).create(AT, &object(), None).await;
+    assert!(result.is_err());
+    assert_eq!(denied.log().len(), 1);
+}
+
 /// As while etcd elects a leader: each write fails, and reads may succeed.
 #[tokio::test]
 async fn a_server_that_fails_at_every_write_is_waited_for() {
@@ -236,7 +250,7 @@ async fn what_is_waited_for_says_why() {
     };
     let says = "configmaps \"g\" of namespace \"a\" to be gone, which is being deleted: it has finalizers: \
                 example.com/hold";
-    assert!(text.contains(says), "{text}");
+    assert_says!(text, says);
     going["status"] =
         json!({"conditions": [{"status": "True", "message": "pods. has 1 resource instances"}]});
     fake.put("/api/v1/namespaces/g", going);

@@ -3,10 +3,7 @@
 use backup_store::StoreError;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    job::cancellation::{Cancellation, StopReason},
-    restore::work::STOP_TIMEOUT,
-};
+use crate::job::cancellation::{Cancellation, STOP_TIMEOUT, StopReason};
 
 /// Why hooks stop.
 #[derive(Debug)]

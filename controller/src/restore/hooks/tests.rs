@@ -324,7 +324,10 @@ async fn nothing_is_run_in_a_pod_that_is_not_the_restored_one() {
     );
     setup.create("p", running());
     setup.change("p", |pod| pod["metadata"]["labels"] = json!({}));
-    assert!(setup.run(&[pod("p")]).await.errors[0].contains("replaced by another one"));
+    assert_says!(
+        setup.run(&[pod("p")]).await.errors[0],
+        "replaced by another one"
+    );
     assert!(pods.ran().is_empty());
 }
 
@@ -422,10 +425,7 @@ async fn a_hook_runs_once_in_all_attempts() {
         panic!("{outcome:?}")
     };
     assert!(failed.ends_with("failed: exit code 1"), "{failed}");
-    assert!(
-        unknown.contains("not known: it is not run again"),
-        "{unknown}"
-    );
+    assert_says!(unknown, "not known: it is not run again");
     assert_eq!(outcome.counts(), (4, 2));
     // A new pod of the same name is another one; hooks that were run in the old one are reported.
     setup.change("p", |pod| pod["metadata"]["uid"] = json!("uid-2"));

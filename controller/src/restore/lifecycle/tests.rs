@@ -6,9 +6,11 @@ use std::{
     time::Duration,
 };
 
-use backup_core::labels::BLOCKED_ANNOTATION;
+use backup_core::{api::GoDuration, labels::BLOCKED_ANNOTATION, resources::RestoreOrder};
 use backup_lock::ObjectKey;
+use backup_plugins::Host;
 use backup_runtime::leader::Leadership;
+use backup_store::Limits;
 use backup_testkit::Fault;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -18,14 +20,15 @@ use crate::{
     hooks::tests::fake::FakePods,
     job::{
         cancellation::{Cancellation, StopReason},
+        reconcile::Next,
         undecodable,
-        worker::Next,
     },
     restore::{
-        runner,
+        ItemMemory, runner,
         tests::fake::{self, FakeApi, backup},
     },
     testing::{self, velero},
+    volumes::snapshot_locations::SnapshotLocations,
 };
 
 const RESTORE: &str = "/apis/velero.io/v1/namespaces/velero/restores/r";
@@ -374,12 +377,7 @@ async fn a_backup_that_is_being_deleted_once_the_claim_stands_is_not_restored() 
     step(&mut worker(&ctx)).await;
     let status = status(&fake);
     assert_eq!(status["phase"], "FailedValidation", "{status}");
-    assert!(
-        status["validationErrors"]
-            .to_string()
-            .contains("is being deleted"),
-        "{status}"
-    );
+    assert_says!(status["validationErrors"], "is being deleted");
     assert_eq!((fake.get(ITEM), claims(&ctx).await), (None, 0));
 }
 
@@ -554,12 +552,7 @@ async fn a_running_restore_that_somebody_made_unreadable_keeps_the_finalizers_of
         refuse(&ctx).await;
         let restore = fake.get(RESTORE).unwrap();
         assert_eq!(restore["status"]["phase"], ends);
-        assert!(
-            restore["metadata"]["finalizers"]
-                .to_string()
-                .contains("other/one"),
-            "{restore}"
-        );
+        assert_says!(restore["metadata"]["finalizers"], "other/one");
         assert_eq!(
             claims(&ctx).await,
             if ends == phase { before } else { 0 },
@@ -579,12 +572,9 @@ async fn a_backup_that_is_cut_short_fails_the_restore_before_anything_is_created
     run(&ctx).await;
     let status = status(&fake);
     assert_eq!(status["phase"], "Failed");
-    assert!(
-        status["failureReason"]
-            .as_str()
-            .unwrap()
-            .contains("nothing was restored"),
-        "{status}"
+    assert_says!(
+        status["failureReason"].as_str().unwrap(),
+        "nothing was restored"
     );
     assert!(!fake.log().iter().any(|line| is_item(line)));
 }
@@ -647,6 +637,7 @@ async fn a_failure_that_was_recorded_before_a_crash_is_published_by_the_next_pro
     assert_eq!(claims(&ctx).await, 0);
 }
 
+mod copies;
 mod deleted;
 mod older_versions;
 mod operating;

@@ -149,7 +149,7 @@ async fn a_namespace_that_stays_too_long_is_one_error() {
     fake.put("/api/v1/namespaces/plain", body);
     let namespaces = Namespaces::default();
     let done = ensured(&fake, &namespaces, "plain").await.unwrap();
-    assert!(done.error.unwrap().contains("still going away"));
+    assert_says!(done.error.unwrap(), "still going away");
     assert_eq!(ensured(&fake, &namespaces, "plain").await, None);
     assert!(namespaces.has_failed("plain"));
 }
@@ -160,9 +160,8 @@ async fn a_refused_namespace_is_an_error() {
     let done = ensured(&fake, &Namespaces::default(), "plain")
         .await
         .unwrap();
-    assert!(
-        done.error
-            .unwrap()
-            .contains("namespace \"plain\" could not be created")
+    assert_says!(
+        done.error.unwrap(),
+        "namespace \"plain\" could not be created"
     );
 }

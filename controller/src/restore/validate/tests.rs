@@ -1,7 +1,4 @@
-use backup_core::{
-    api::{BackupSpec, BackupStorageLocationSpec, common::LocalReference},
-    labels,
-};
+use backup_core::api::{BackupSpec, BackupStorageLocationSpec, common::LocalReference};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use rstest::rstest;
@@ -82,13 +79,7 @@ fn a_missing_backup_and_a_missing_location_are_told_by_name() {
             ..facts(BackupPhase::Completed, None)
         },
     );
-    assert!(
-        found[0]
-            .message
-            .contains("\"default\", which does not exist"),
-        "{}",
-        found[0]
-    );
+    assert_says!(found[0].message, "\"default\", which does not exist");
 }
 
 #[test]
@@ -179,11 +170,7 @@ fn namespaces_that_would_become_one_are_refused(
 ) {
     let reason = refused(&spec, &json!({}), &Footprint::everything());
     assert_eq!(reason.is_some(), sentence.is_some(), "{reason:?}");
-    assert!(
-        reason
-            .unwrap_or_default()
-            .contains(sentence.unwrap_or_default())
-    );
+    assert_says!(reason.unwrap_or_default(), sentence.unwrap_or_default());
 }
 
 #[rstest]
@@ -307,4 +294,46 @@ fn modifiers_and_configurations_of_actions_are_checked_before_the_start() {
         ..good()
     };
     assert_eq!(fields(&from("b"), &two), ["ConfigMap a"]);
+}
+
+#[rstest]
+#[case::completed(json!({}), BackupPhase::Completed, &[], json!({}), None)]
+#[case::with_errors(json!({}), BackupPhase::PartiallyFailed, &[], json!({}), Some("is PartiallyFailed"))]
+#[case::mapped(json!({"namespaceMapping": {"shop": "copy"}}), BackupPhase::Completed, &[], json!({}), None)]
+#[case::with_a_policy(json!({}), BackupPhase::Completed, &[], json!({"kind": "ConfigMap", "name": "p"}), None)]
+#[case::mapped_with_a_policy(json!({"namespaceMapping": {"shop": "copy"}}), BackupPhase::Completed, &[],
+    json!({"kind": "ConfigMap", "name": "p"}), Some("resource policy"))]
+#[case::imported_with_a_policy(json!({}), BackupPhase::Completed, &[labels::IMPORTED_ANNOTATION],
+    json!({"kind": "ConfigMap", "name": "p"}), Some("resource policy"))]
+#[case::not_asked_for(json!({"prune": false}), BackupPhase::PartiallyFailed, &[], json!({}), None)]
+fn objects_are_removed_only_by_a_backup_that_says_which_it_lacks(
+    #[case] fields: Value,
+    #[case] phase: BackupPhase,
+    #[case] annotations: &[&str],
+    #[case] policy: Value,
+    #[case] words: Option<&str>,
+) {
+    let mut spec = json!({"backupName": "b", "includedNamespaces": ["shop"], "prune": true});
+    json_patch::merge(&mut spec, &fields);
+    let mut facts = facts(phase, Some(LocationPhase::Available));
+    if let Some(backup) = &mut facts.backup {
+        backup.spec.resource_policy = serde_json::from_value(policy).ok();
+        let annotations = annotations.iter();
+        backup.metadata.annotations = Some(
+            annotations
+                .map(|name| ((*name).to_owned(), "2026-01-01T00:00:00Z".to_owned()))
+                .collect(),
+        );
+    }
+    let found = findings(&serde_json::from_value(spec).unwrap(), &facts);
+    let messages: Vec<String> = found.iter().map(ToString::to_string).collect();
+    let expected = usize::from(words.is_some());
+    assert!(
+        messages.len() == expected
+            && messages.iter().all(|message| {
+                message.starts_with("spec.prune: ")
+                    && words.is_some_and(|words| message.contains(words))
+            }),
+        "{messages:?}"
+    );
 }

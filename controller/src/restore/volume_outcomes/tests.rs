@@ -34,6 +34,7 @@ fn claim(data: &DataSource) -> PlannedClaim<'_> {
         name: "data",
         volume: "pv",
         data,
+        existing: ExistingData::Kept,
     }
 }
 
@@ -187,15 +188,9 @@ fn what_became_of_the_data_of_a_claim_is_said_once(
     let found = outcomes.of_claim(claim(&data), true, &[]).unwrap();
     let found = said(&found);
     assert_eq!(found.0, level);
-    assert!(found.1.contains(text), "{found:?}");
+    assert_says!(found.1, text);
     assert_eq!(found.2.is_some(), why.is_some(), "{found:?}");
-    assert!(
-        found
-            .2
-            .unwrap_or_default()
-            .contains(why.unwrap_or_default()),
-        "{found:?}"
-    );
+    assert_says!(found.2.unwrap_or_default(), why.unwrap_or_default());
     assert!(
         outcome == CREATED || !found.1.contains("empty"),
         "a claim that exists is not empty: {found:?}"
@@ -216,6 +211,80 @@ fn what_became_of_the_data_of_a_claim_is_said_once(
         let provisioned = outcomes.of_claim(claim(&data), true, &told).unwrap();
         assert_eq!((said(&provisioned).0, said(&provisioned).2), (INFO, None));
     }
+}
+
+/// A Restore that wants the data of the backup in claims that exist.
+#[rstest]
+#[case::restored(
+    ExistingData::Restored,
+    moved(None),
+    INFO,
+    "the data of the backup is restored into its volume",
+    None
+)]
+#[case::restored_in_part(
+    ExistingData::Restored,
+    moved(Some("2 files")),
+    WARNING,
+    "a part of its data is restored into its volume: 2 files",
+    None
+)]
+#[case::of_a_snapshot(
+    ExistingData::NotRestorable,
+    DataSource::CsiSnapshot,
+    ERROR,
+    "only data that was moved into the bucket",
+    Some("its data is in a snapshot")
+)]
+#[case::of_a_repository_of_velero(
+    ExistingData::NotRestorable,
+    DataSource::Repository,
+    ERROR,
+    "was there already and keeps the data that it has: it is in a repository of files",
+    Some("repository of files")
+)]
+#[case::lost(
+    ExistingData::NotRestorable,
+    lost(),
+    ERROR,
+    "its snapshot is gone",
+    Some("its snapshot is gone")
+)]
+#[case::not_saved(
+    ExistingData::NotRestorable,
+    unsaved(),
+    INFO,
+    "keeps the data that it has",
+    None
+)]
+fn data_that_should_be_restored_in_place_is_reported(
+    #[case] existing: ExistingData,
+    #[case] data: DataSource,
+    #[case] level: Option<Level>,
+    #[case] text: &str,
+    #[case] why: Option<&str>,
+) {
+    let mut outcomes = VolumeOutcomes::default();
+    outcomes.add(
+        about("PersistentVolumeClaim", Some("copy"), "data"),
+        &ItemResult::quiet(THERE),
+    );
+    let planned = PlannedClaim {
+        existing,
+        ..claim(&data)
+    };
+    let found = outcomes.of_claim(planned, true, &[]).unwrap();
+    let found = said(&found);
+    assert_eq!(found.0, level, "{found:?}");
+    assert!(found.1.contains(text), "{found:?}");
+    assert_eq!(found.2.is_some(), why.is_some(), "{found:?}");
+    assert!(
+        found
+            .2
+            .unwrap_or_default()
+            .contains(why.unwrap_or_default()),
+        "{found:?}"
+    );
 }
 
 /// The volume of the backup keeps its data, but the claim does not have that volume.
@@ -351,7 +420,7 @@ fn moved_data_that_was_requested_is_not_missing_yet(
     let found = outcomes.of_claim(claim(&data), true, &told).unwrap();
     let found = said(&found);
     assert_eq!((found.0, found.2), (level, None), "{found:?}");
-    assert!(found.1.contains(text), "{found:?}");
+    assert_says!(found.1, text);
 }
 
 #[test]

@@ -180,10 +180,7 @@ async fn a_volume_of_unknown_outcome_is_not_created_again() {
         let unknown = restored(&resumed(&disks, &journal), &fake, &rules(false))
             .await
             .unwrap_err();
-        assert!(
-            unknown.contains("is not known") && unknown.contains("snap-pv"),
-            "{unknown}"
-        );
+        assert_says!(unknown, "is not known", "snap-pv");
     }
     assert_eq!(
         disks.asked().len(),

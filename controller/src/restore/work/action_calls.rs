@@ -7,10 +7,10 @@ use backup_actions::{
 };
 use jiff::Timestamp;
 
-use super::{RestoreError, Restoring, STOP_TIMEOUT, item::ItemRestorer, plugin_turns::PluginTurn};
+use super::{RestoreError, Restoring, item::ItemRestorer, plugin_turns::PluginTurn};
 use crate::job::{
     action_journal::Done,
-    cancellation::{NotSent, StopReason},
+    cancellation::{NotSent, STOP_TIMEOUT, StopReason},
 };
 
 impl ItemRestorer<'_> {

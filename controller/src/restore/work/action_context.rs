@@ -11,7 +11,10 @@ use backup_runtime::Cluster;
 use futures::FutureExt as _;
 use parking_lot::Mutex;
 
-use super::{StartedOperation, item_coordinator::ItemCoordinator, plugin_turns::PluginTurns};
+use super::{
+    StartedOperation, item_coordinator::ItemCoordinator, plugin_turns::PluginTurns,
+    prune::RenamedItems,
+};
 use crate::{
     job::{JobContext, action_journal::ActionJournal},
     restore::calls::Calls,
@@ -32,6 +35,8 @@ pub(in crate::restore) struct ActionContext<'a> {
     pub(super) coordinator: ItemCoordinator,
     /// The operations that actions have started.
     pub(super) started: Mutex<Vec<StartedOperation>>,
+    /// Objects with another name or type than their items, if objects are removed.
+    pub(super) renamed: RenamedItems,
 }
 
 impl<'a> ActionContext<'a> {
@@ -54,6 +59,7 @@ impl<'a> ActionContext<'a> {
             downloads: (!calls.is_dry_run()).then(|| downloads(ctx, calls)),
             coordinator: ItemCoordinator::default(),
             started: Mutex::default(),
+            renamed: RenamedItems::default(),
         }
     }
 }

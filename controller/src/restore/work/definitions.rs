@@ -45,7 +45,7 @@ impl ItemRestorer<'_> {
             group_resource: DEFINITIONS,
             resource: &resource,
         };
-        self.report_version(DEFINITIONS);
+        self.versions.report_version(DEFINITIONS, report);
         let created = stream::iter(items.iter().copied()).map(|item| async move {
             calls.cancellation().check_new_work()?;
             let there = self
@@ -233,9 +233,9 @@ mod tests {
             .await
             .unwrap()
             .unwrap_err();
-        assert!(
-            why.contains("not ready within --resource-timeout (it is not Established)"),
-            "{why}"
+        assert_says!(
+            why,
+            "not ready within --resource-timeout (it is not Established)"
         );
         assert!(Instant::now() >= deadline && Instant::now() < deadline + Duration::from_mins(1));
     }

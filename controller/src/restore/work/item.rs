@@ -32,7 +32,7 @@ use crate::{
     restore::{
         about::About,
         apply::{self, ItemResult, Outcome, Target},
-        guard,
+        drill, guard,
         hooks::HookPlanner,
         item_memory::NoMemory,
         namespaces::Namespaces,
@@ -195,7 +195,8 @@ impl ItemRestorer<'_> {
         let source = contents.namespace_of(&item);
         let namespace = source.map(|source| rules.target(source));
 
-        let in_version = self.in_version(group_resource, item);
+        let versions = &self.versions;
+        let in_version = versions.in_version(group_resource, item, contents, report);
         let measured = match in_version.and_then(|item| contents.measure(&item)) {
             Ok(measured) => measured,
             Err(error) => {
@@ -240,6 +241,11 @@ impl ItemRestorer<'_> {
             return Ok(false);
         }
         if let Some(why) = guard::keeps_object(group_resource, namespace, &from_backup, own) {
+            report.left_out(about, why);
+            return Ok(false);
+        }
+        let drill = self.restoring.drill();
+        if let Some(why) = drill.and_then(|drill| drill.left_out(group_resource, namespace)) {
             report.left_out(about, why);
             return Ok(false);
         }
@@ -299,7 +305,7 @@ impl ItemRestorer<'_> {
         if group_resource == CLAIMS {
             if applied.outcome == Outcome::Created {
                 self.restoring.expect_provisioned(source, about);
-            } else {
+            } else if applied.outcome == Outcome::Failed || !self.restoring.is_in_place(about) {
                 self.restoring.stop_download(&current.id).await;
             }
         }
@@ -455,6 +461,13 @@ impl ItemRestorer<'_> {
             unmodified = Some(std::mem::replace(&mut object, modified));
         }
         transform::place(&mut object, namespace, rules);
+        let drill = self.restoring.drill();
+        if drill.is_some() {
+            drill::isolate(&mut object);
+            if let Some(unmodified) = &mut unmodified {
+                drill::isolate(unmodified);
+            }
+        }
         let api_version = json::text(&object, &[], "apiVersion").unwrap_or_default();
         let kind = json::text(&object, &[], "kind").unwrap_or_default();
         let name = json::text(&object, &["metadata"], "name").unwrap_or_default();
@@ -485,6 +498,16 @@ impl ItemRestorer<'_> {
                 *about,
                 &format!("{CHANGED} made {name:?} of it, and {why}"),
             ));
+        }
+        if let Some(why) = drill.and_then(|drill| drill.left_out(plural, namespace)) {
+            let why = format!("{CHANGED} made a {kind} of it, and {why}");
+            return Ok(not_restored(*about, &why));
+        }
+        if self.restoring.restore.spec.prune == Some(true)
+            && let Some(namespace) = namespace
+            && (plural != of.group_resource || name != about.name)
+        {
+            self.restoring.actions.renamed.add(plural, namespace, name);
         }
         let collection = path::collection(api_version, &resource.plural, namespace);
         // It was listed in the version that the cluster prefers.
@@ -519,10 +542,11 @@ impl ItemRestorer<'_> {
         self.status(target, resource, from_backup, &mut applied)
             .await?;
         self.report_left_links(target, from_backup, &object, applied.outcome);
-        if plural == PODS && applied.outcome != Outcome::Failed {
+        let may_have_hooks = plural == PODS && self.restoring.runs_hooks();
+        if may_have_hooks && applied.outcome != Outcome::Failed {
             self.hooks.restored(&object);
         }
-        if plural == PODS && applied.outcome == Outcome::Created && !calls.is_dry_run() {
+        if may_have_hooks && applied.outcome == Outcome::Created && !calls.is_dry_run() {
             self.hooks.created(&object).await;
         }
         Ok(applied)

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use backup_core::resources::{TypeVersions, VersionPriorities, VersionRule};
 use backup_store::{Contents, ItemRef, StoreError};
 
-use super::{Restoring, item::ItemRestorer};
-use crate::discovery::ServedTypes;
+use crate::{discovery::ServedTypes, restore::report::Report};
 
 /// Types that are not restored in the preferred version of the backup's cluster.
 #[derive(Debug, Default)]
@@ -62,22 +61,20 @@ impl ItemVersions {
         }
         Self { types }
     }
-}
 
-impl ItemRestorer<'_> {
     /// Reports the version in which a type is restored, if it is not the backup's preferred one.
-    pub(super) fn report_version(&self, group_resource: &str) {
+    pub(super) fn report_version(&self, group_resource: &str, report: &Report) {
         if let Some(Choice {
             preferred,
             order,
             reason,
-        }) = self.versions.types.get(group_resource)
+        }) = self.types.get(group_resource)
         {
             let version = order.first().map_or("", String::as_str);
             let notice = format!(
                 "{group_resource} are restored in {version} and not in {preferred}: {reason}"
             );
-            self.restoring.report.info(&notice);
+            report.info(&notice);
         }
     }
 
@@ -86,11 +83,10 @@ impl ItemRestorer<'_> {
         &self,
         group_resource: &str,
         item: ItemRef,
+        contents: &Contents,
+        report: &Report,
     ) -> Result<ItemRef, StoreError> {
-        let Restoring {
-            contents, report, ..
-        } = self.restoring;
-        let Some(choice) = self.versions.types.get(group_resource) else {
+        let Some(choice) = self.types.get(group_resource) else {
             return Ok(item);
         };
         for version in &choice.order {

@@ -7,7 +7,7 @@ use backup_store::{Scope, StoreError};
 use futures::{StreamExt as _, stream};
 
 use super::{MAX_CONCURRENT_ITEMS, NAMESPACES, Namespaces, Restoring, Selection, StopReason};
-use crate::restore::about::About;
+use crate::restore::{about::About, scratch::Scratch};
 
 impl Restoring<'_> {
     /// The Namespace objects of the backup: those for items, and those that are selected
@@ -60,9 +60,19 @@ impl Restoring<'_> {
         name: &str,
     ) -> Result<(), StopReason> {
         let applied = if self.claimed.includes(name) {
-            namespaces
-                .ensure(self.calls, name, self.contents, self.policy())
-                .await?
+            if let Some(drill) = self.drill() {
+                let scratch = Scratch {
+                    restore: self.restore,
+                    settings: drill.settings(),
+                    own: self.own,
+                };
+                let made = namespaces.ensure_scratch(self.calls, name, self.contents, &scratch);
+                made.await?
+            } else {
+                namespaces
+                    .ensure(self.calls, name, self.contents, self.policy())
+                    .await?
+            }
         } else {
             let why = format!(
                 "it is not in what the restore has claimed ({}): its spec, or that of its backup, was changed since; \

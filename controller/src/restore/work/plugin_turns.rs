@@ -1,7 +1,7 @@
 //! Orders plugin calls, and bounds how many items are in doubt after a crash.
 //!
 //! Plugins see one item of a restore at a time. A write of the journal takes longer than most
-//! calls, so many items wait for it concurrently. After a crash an item that is noted without an
+//! calls, so several items wait for it concurrently. After a crash an item that is noted without an
 //! end is an error and is not retried, whether or not its call had begun. So there is one such item
 //! at a time, or one for each hundred of the types that such plugins select.
 

@@ -1,6 +1,6 @@
 //! Restores the status of items where requested, and reports where it is missing.
 
-use backup_actions::restore::{existing, json::Object};
+use backup_actions::restore::{equality, json::Object};
 use backup_core::resources::ResourceType;
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ impl ItemRestorer<'_> {
         } = target;
         let Some(status) = from_backup
             .get("status")
-            .filter(|status| !existing::is_nothing(status))
+            .filter(|status| !equality::is_nothing(status))
         else {
             return Ok(());
         };
@@ -55,7 +55,7 @@ impl ItemRestorer<'_> {
                 };
                 let differs = match found {
                     Ok(found) => found.is_none_or(|found| {
-                        !existing::same(found.get("status").unwrap_or(&Value::Null), status, existing::is_nothing)
+                        !equality::same(found.get("status").unwrap_or(&Value::Null), status, equality::is_nothing)
                     }),
                     Err(error) => {
                         error.unless_stopped()?;

@@ -1,4 +1,5 @@
 use backup_core::{
+    api::BackupSpec,
     resource_policy::FilterPolicies,
     resources::{DEFINITIONS, ResourceType},
     volume_info::VolumeInfo,
@@ -9,7 +10,7 @@ use futures::FutureExt as _;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::{item_coordinator::ItemCoordinator, plugin_turns::PluginTurns, *};
+use super::{item_coordinator::ItemCoordinator, plugin_turns::PluginTurns, prune::RenamedItems, *};
 use crate::{
     discovery::ServedTypes,
     hooks::tests::fake::FakePods,
@@ -107,6 +108,19 @@ fn item(api_version: &str, kind: &str, name: &str) -> Value {
     json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}})
 }
 
+/// An item of a backup: its type, its version and kind, and `NAMESPACE/NAME` or `NAME`.
+fn stored_item(
+    resource: &'static str,
+    kind: &str,
+    place: &'static str,
+) -> (&'static str, Option<&'static str>, Value) {
+    let (api_version, kind) = kind.split_once(' ').unwrap();
+    match place.split_once('/') {
+        Some((namespace, name)) => (resource, Some(namespace), item(api_version, kind, name)),
+        None => (resource, None, item(api_version, kind, place)),
+    }
+}
+
 fn definition(plural: &str) -> (&'static str, Option<&'static str>, Value) {
     let name = format!("{plural}.example.com");
     (
@@ -137,7 +151,7 @@ async fn resumed_in(fake: &FakeApi, items: Items<'_>) -> Report {
         resumed: true,
         ..World::new(fake, &calls, &claimed)
     };
-    let (report, done) = world.run(items, json!({})).await;
+    let (report, done) = Box::pin(world.run(items, json!({}))).await;
     done.unwrap();
     report
 }
@@ -150,12 +164,11 @@ async fn run(
     claimed: &Footprint,
     plugins: Vec<Arc<dyn RestoreItemAction>>,
 ) -> (Report, Result<Vec<StartedOperation>, RestoreError>) {
-    World {
+    let world = World {
         plugins,
         ..World::new(fake, calls, claimed)
-    }
-    .run(items, spec)
-    .await
+    };
+    Box::pin(world.run(items, spec)).await
 }
 
 /// The environment of a restore.
@@ -163,6 +176,7 @@ struct World<'a> {
     fake: &'a FakeApi,
     calls: &'a Calls,
     claimed: &'a Footprint,
+    backup: Backup,
     plugins: Vec<Arc<dyn RestoreItemAction>>,
     resumed: bool,
     saved: SavedVolumes,
@@ -182,6 +196,7 @@ impl<'a> World<'a> {
             fake,
             calls,
             claimed,
+            backup: Backup::new("b", BackupSpec::default()),
             plugins: Vec::new(),
             resumed: false,
             saved: SavedVolumes::default(),
@@ -213,6 +228,7 @@ impl<'a> World<'a> {
         let restoring = Restoring {
             contents: &contents,
             restore: &restore,
+            backup: &self.backup,
             memory: &ItemMemory::new(256 << 20),
             actions: ActionContext {
                 plugins: self.plugins,
@@ -224,6 +240,7 @@ impl<'a> World<'a> {
                 downloads: (!self.calls.is_dry_run()).then(|| fake::downloads(fake)),
                 coordinator: ItemCoordinator::default(),
                 started: Mutex::default(),
+                renamed: RenamedItems::default(),
             },
             calls: self.calls,
             report: &report,
@@ -234,7 +251,7 @@ impl<'a> World<'a> {
             guarded: &["databaserestores.example.com".to_owned()],
             claimed: self.claimed,
             patience: Duration::from_secs(5),
-            created: self.resumed.then(|| CREATED.to_owned()),
+            created: (self.resumed || restore.spec.prune == Some(true)).then(|| CREATED.to_owned()),
             resumed: self.resumed,
             rules: RestoreRules {
                 backup_label: "b".to_owned(),
@@ -278,19 +295,11 @@ fn listed(report: Report) -> Value {
 #[tokio::test]
 async fn everything_comes_back_in_the_order_in_which_it_is_needed() {
     let items = [
-        (
-            "deployments.apps",
-            Some("a"),
-            item("apps/v1", "Deployment", "web"),
-        ),
-        (
-            "widgets.example.com",
-            Some("a"),
-            item("example.com/v1", "Widget", "w"),
-        ),
-        ("pods", Some("a"), item("v1", "Pod", "p")),
-        ("configmaps", Some("a"), item("v1", "ConfigMap", "c")),
-        ("namespaces", None, item("v1", "Namespace", "a")),
+        stored_item("deployments.apps", "apps/v1 Deployment", "a/web"),
+        stored_item("widgets.example.com", "example.com/v1 Widget", "a/w"),
+        stored_item("pods", "v1 Pod", "a/p"),
+        stored_item("configmaps", "v1 ConfigMap", "a/c"),
+        stored_item("namespaces", "v1 Namespace", "a"),
         definition("widgets"),
     ];
     let (fake, report) = restored(&items, json!({})).await;
@@ -314,7 +323,7 @@ async fn everything_comes_back_in_the_order_in_which_it_is_needed() {
 #[tokio::test]
 async fn running_it_again_changes_nothing_and_says_nothing() {
     let items = [
-        ("configmaps", Some("a"), item("v1", "ConfigMap", "c")),
+        stored_item("configmaps", "v1 ConfigMap", "a/c"),
         definition("widgets"),
     ];
     let (fake, _) = restored(&items, json!({})).await;
@@ -327,7 +336,7 @@ async fn running_it_again_changes_nothing_and_says_nothing() {
 
 #[tokio::test]
 async fn a_mapped_namespace_is_written_and_the_original_untouched() {
-    let items = [("configmaps", Some("a"), item("v1", "ConfigMap", "c"))];
+    let items = [stored_item("configmaps", "v1 ConfigMap", "a/c")];
     let (fake, _) = restored(&items, json!({"namespaceMapping": {"a": "z"}})).await;
     assert_eq!(
         posts(&fake),
@@ -341,11 +350,11 @@ async fn a_mapped_namespace_is_written_and_the_original_untouched() {
 #[tokio::test]
 async fn nothing_is_written_into_a_namespace_that_was_not_claimed() {
     let items = [
-        ("configmaps", Some("a"), item("v1", "ConfigMap", "1")),
-        ("configmaps", Some("b"), item("v1", "ConfigMap", "2")),
-        ("pods", Some("b"), item("v1", "Pod", "3")),
-        ("configmaps", Some("c"), item("v1", "ConfigMap", "4")),
-        ("namespaces", None, item("v1", "Namespace", "b")),
+        stored_item("configmaps", "v1 ConfigMap", "a/1"),
+        stored_item("configmaps", "v1 ConfigMap", "b/2"),
+        stored_item("pods", "v1 Pod", "b/3"),
+        stored_item("configmaps", "v1 ConfigMap", "c/4"),
+        stored_item("namespaces", "v1 Namespace", "b"),
     ];
     // The mapping was added after the claim.
     let spec = json!({"namespaceMapping": {"c": "z"}});
@@ -371,17 +380,9 @@ async fn nothing_is_written_into_a_namespace_that_was_not_claimed() {
 #[tokio::test]
 async fn a_type_that_is_not_served_is_one_error_and_its_items_are_listed() {
     let items = [
-        (
-            "gadgets.example.com",
-            Some("a"),
-            item("example.com/v1", "Gadget", "1"),
-        ),
-        (
-            "gadgets.example.com",
-            Some("a"),
-            item("example.com/v1", "Gadget", "2"),
-        ),
-        ("configmaps", Some("a"), item("v1", "ConfigMap", "c")),
+        stored_item("gadgets.example.com", "example.com/v1 Gadget", "a/1"),
+        stored_item("gadgets.example.com", "example.com/v1 Gadget", "a/2"),
+        stored_item("configmaps", "v1 ConfigMap", "a/c"),
     ];
     // Also if the spec has a name that only the backup can complete.
     for (spec, others) in [
@@ -393,10 +394,9 @@ async fn a_type_that_is_not_served_is_one_error_and_its_items_are_listed() {
         let progress = report.progress();
         assert_eq!(progress.total_items, progress.items_restored);
         let files = report.into_files();
-        assert!(
-            files.results.errors.velero[0].contains("gadgets.example.com: 2 items"),
-            "{:?}",
-            files.results
+        assert_says!(
+            files.results.errors.velero[0],
+            "gadgets.example.com: 2 items"
         );
         let listed = serde_json::to_value(files.resource_list).unwrap();
         assert_eq!(
@@ -409,12 +409,12 @@ async fn a_type_that_is_not_served_is_one_error_and_its_items_are_listed() {
 
 #[tokio::test]
 async fn what_another_operator_would_run_again_is_left_out_unless_it_is_named() {
-    let job = (
+    let job = stored_item(
         "databaserestores.example.com",
-        Some("a"),
-        item("example.com/v1", "DatabaseRestore", "r"),
+        "example.com/v1 DatabaseRestore",
+        "a/r",
     );
-    let items = [job, ("configmaps", Some("a"), item("v1", "ConfigMap", "c"))];
+    let items = [job, stored_item("configmaps", "v1 ConfigMap", "a/c")];
     for (included, outcome, warnings) in [
         (vec![], "skipped", 1),
         (vec!["*"], "skipped", 1),
@@ -438,16 +438,8 @@ async fn what_another_operator_would_run_again_is_left_out_unless_it_is_named() 
 #[tokio::test]
 async fn a_type_whose_server_is_away_for_a_moment_is_waited_for() {
     let items = [
-        (
-            "gadgets.example.com",
-            Some("a"),
-            item("example.com/v1", "Gadget", "1"),
-        ),
-        (
-            "widgets.example.com",
-            Some("a"),
-            item("example.com/v1", "Widget", "2"),
-        ),
+        stored_item("gadgets.example.com", "example.com/v1 Gadget", "a/1"),
+        stored_item("widgets.example.com", "example.com/v1 Widget", "a/2"),
     ];
     let fake = fake::server();
     fake.put(AWAY, json!({}));
@@ -472,13 +464,13 @@ async fn a_type_whose_server_is_away_for_a_moment_is_waited_for() {
 async fn one_bad_item_never_stops_the_others() {
     let items = [
         ("configmaps", Some("a"), json!([1])),
-        ("configmaps", Some("a"), item("v1", "Secret", "wrong-kind")),
-        (
+        stored_item("configmaps", "v1 Secret", "a/wrong-kind"),
+        stored_item(
             "configmaps",
-            Some("a"),
-            item("rbac.authorization.k8s.io/v1", "ConfigMap", "wrong-group"),
+            "rbac.authorization.k8s.io/v1 ConfigMap",
+            "a/wrong-group",
         ),
-        ("configmaps", Some("a"), item("v1", "ConfigMap", "good")),
+        stored_item("configmaps", "v1 ConfigMap", "a/good"),
     ];
     let (fake, report) = restored(&items, json!({})).await;
     assert_eq!(report.counts(), (0, 3));
@@ -488,9 +480,9 @@ async fn one_bad_item_never_stops_the_others() {
 #[tokio::test]
 async fn a_namespace_that_cannot_be_created_is_one_error() {
     let items = [
-        ("configmaps", Some("a"), item("v1", "ConfigMap", "1")),
-        ("configmaps", Some("a"), item("v1", "ConfigMap", "2")),
-        ("configmaps", Some("b"), item("v1", "ConfigMap", "3")),
+        stored_item("configmaps", "v1 ConfigMap", "a/1"),
+        stored_item("configmaps", "v1 ConfigMap", "a/2"),
+        stored_item("configmaps", "v1 ConfigMap", "b/3"),
     ];
     let fake = fake::faulty(|request| {
         let refused =
@@ -511,17 +503,13 @@ async fn filters_select_by_namespace_type_and_label() {
     labelled["metadata"]["labels"] = json!({"app": "web"});
     let items = [
         ("configmaps", Some("a"), labelled),
-        ("configmaps", Some("a"), item("v1", "ConfigMap", "plain")),
-        (
-            "configmaps",
-            Some("b"),
-            item("v1", "ConfigMap", "elsewhere"),
-        ),
-        ("pods", Some("a"), item("v1", "Pod", "p")),
-        (
+        stored_item("configmaps", "v1 ConfigMap", "a/plain"),
+        stored_item("configmaps", "v1 ConfigMap", "b/elsewhere"),
+        stored_item("pods", "v1 Pod", "a/p"),
+        stored_item(
             "storageclasses.storage.k8s.io",
-            None,
-            item("storage.k8s.io/v1", "StorageClass", "s"),
+            "storage.k8s.io/v1 StorageClass",
+            "s",
         ),
     ];
     let a = || vec!["a".to_owned()];
@@ -583,21 +571,13 @@ async fn filters_select_by_namespace_type_and_label() {
 #[tokio::test]
 async fn what_the_installation_lives_on_is_never_written() {
     let items = [
-        (
+        stored_item(
             "leases.coordination.k8s.io",
-            Some("velero"),
-            item("coordination.k8s.io/v1", "Lease", "backup-lock-velero"),
+            "coordination.k8s.io/v1 Lease",
+            "velero/backup-lock-velero",
         ),
-        (
-            "backups.velero.io",
-            Some("velero"),
-            item("velero.io/v1", "Backup", "b"),
-        ),
-        (
-            "configmaps",
-            Some("velero"),
-            item("v1", "ConfigMap", "mine"),
-        ),
+        stored_item("backups.velero.io", "velero.io/v1 Backup", "velero/b"),
+        stored_item("configmaps", "v1 ConfigMap", "velero/mine"),
     ];
     let (fake, report) = restored(&items, json!({})).await;
     assert_eq!(
@@ -612,7 +592,7 @@ async fn what_the_installation_lives_on_is_never_written() {
 
 #[tokio::test]
 async fn work_that_has_to_stop_writes_nothing_more() {
-    let items = [("configmaps", Some("a"), item("v1", "ConfigMap", "c"))];
+    let items = [stored_item("configmaps", "v1 ConfigMap", "a/c")];
     let (fake, stop) = (fake::server(), tokio_util::sync::CancellationToken::new());
     stop.cancel();
     let (claimed, calls) = (Footprint::everything(), fake::calls_until(&fake, stop));
@@ -626,6 +606,7 @@ async fn work_that_has_to_stop_writes_nothing_more() {
 
 mod action_journal;
 mod actions;
+mod drill;
 mod existing;
 mod filters;
 mod hooks;
@@ -635,6 +616,7 @@ mod names;
 mod namespaces;
 mod objects;
 mod plan;
+mod prune;
 mod related;
 mod status;
 mod unreadable;

@@ -6,10 +6,12 @@ use std::{collections::BTreeSet, sync::Arc};
 use backup_actions::{
     ItemId,
     csi::SNAPSHOTS,
-    restore::{MOVED_NAME, MovedRestore, RestoreRules},
+    restore::{ClaimProperties, MOVED_NAME, MovedRestore, RestoreRules},
 };
 use backup_client::errors::plain;
-use backup_core::{volume_data::DataSource, volume_info::VolumeInfo};
+use backup_core::{
+    data_movement::InPlaceRestore, volume_data::DataSource, volume_info::VolumeInfo,
+};
 use backup_plugins::log_line::Level;
 use backup_store::Scope;
 
@@ -20,7 +22,7 @@ use super::{
 };
 use crate::restore::{
     about::About,
-    volume_outcomes::{DataOutcome, PlannedClaim},
+    volume_outcomes::{DataOutcome, ExistingData, PlannedClaim},
 };
 
 impl Restoring<'_> {
@@ -72,13 +74,10 @@ impl Restoring<'_> {
         else {
             return;
         };
-        let provisioned = ProvisionedClaim::of(namespace, claim.name, record);
+        // The data mover sets the properties of a volume that it has filled.
         if !matches!(data, DataSource::Moved(_)) {
+            let provisioned = ProvisionedClaim::of(namespace, claim.name, record);
             self.plan.provisioned.lock().extend(provisioned);
-        } else if let Some(provisioned) = provisioned.filter(|_| !self.calls.is_dry_run()) {
-            // The claim is bound once all its data is there, which takes too long to wait for.
-            let message = provisioned.without_properties("its data comes later");
-            self.report.warn(Scope::Namespace(namespace), message);
         }
     }
 
@@ -88,10 +87,44 @@ impl Restoring<'_> {
         let claims = self.plan.moved();
         (!claims.is_empty()).then(|| MovedRestore {
             claims,
+            properties: self.properties_of_moved(),
             location: self.mover.location.to_owned(),
             rules: Arc::clone(rules),
             restored: self.snapshots.restored().clone(),
         })
+    }
+
+    /// The properties that the backup's volumes had, of claims whose data our data mover restores.
+    fn properties_of_moved(&self) -> ClaimProperties {
+        let moved = self
+            .plan
+            .by_claim
+            .iter()
+            .filter(|(_, planned)| matches!(planned.data, DataSource::Moved(_)));
+        moved
+            .filter_map(|(claim, planned)| {
+                let properties = planned.record.as_ref()?.pv_info.clone()?;
+                Some((claim.clone(), properties))
+            })
+            .collect()
+    }
+
+    /// Whether data is restored into the volume of a claim that exists.
+    pub(super) fn is_in_place(&self, claim: About<'_>) -> bool {
+        let namespace = claim.namespace.unwrap_or_default();
+        self.snapshots.restored().is_in_place(namespace, claim.name)
+    }
+
+    /// What becomes of the data of a claim, should the claim exist.
+    fn existing_data(&self, namespace: &str, claim: &str) -> ExistingData {
+        let policy = self.restore.spec.existing_volume_data_policy.as_deref();
+        if self.snapshots.restored().is_in_place(namespace, claim) {
+            ExistingData::Restored
+        } else if InPlaceRestore::of(policy).is_some() {
+            ExistingData::NotRestorable
+        } else {
+            ExistingData::Kept
+        }
     }
 
     /// Called for a claim of the backup that was not created: stops the download of its data, if an
@@ -149,6 +182,7 @@ impl Restoring<'_> {
                 name,
                 volume,
                 data,
+                existing: self.existing_data(namespace, name),
             };
             let outcome = outcomes.of_claim(claim, wanted, &entries);
             let lost = self.report_data(Scope::Namespace(namespace), outcome);

@@ -237,7 +237,7 @@ mod tests {
             let error = names(&block, &claim(name, &json!({})), None)
                 .await
                 .unwrap_err();
-            assert!(error.contains("forbidden"), "{error}");
+            assert_says!(error, "forbidden");
         }
         assert_eq!(api.log().len(), 1);
     }

@@ -189,7 +189,7 @@ mod tests {
                 .await
                 .unwrap_err()
                 .to_string();
-            assert!(error.contains("forbidden"), "{error}");
+            assert_says!(error, "forbidden");
         }
         assert_eq!(api.log().len(), 1);
     }

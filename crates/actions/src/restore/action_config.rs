@@ -13,7 +13,7 @@ use kube::Client;
 use super::{
     action::RestoreItemAction,
     change_image_name::{ChangeImageName, ImageRule},
-    change_storage_class::ChangeStorageClass,
+    change_storage_class::{ChangeStorageClass, ClassReplacements},
 };
 
 /// The label of every ConfigMap that configures an action.
@@ -30,20 +30,11 @@ pub struct ConfigMapData {
     pub data: BTreeMap<String, String>,
 }
 
-/// The content of one ConfigMap for one action.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ActionConfig<T> {
-    /// The name of the ConfigMap.
-    pub(crate) config_map: String,
-    pub(crate) content: T,
-}
-
 /// The configuration of all built-in actions that have one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ActionConfigs {
-    /// The replacement for each StorageClass of the backup.
-    storage_classes: Option<ActionConfig<BTreeMap<String, String>>>,
-    images: Option<ActionConfig<Vec<ImageRule>>>,
+    storage_classes: Option<ClassReplacements>,
+    images: Option<Vec<ImageRule>>,
     /// ConfigMaps without effect, with reasons, as sentences for users.
     pub ignored: Vec<String>,
 }
@@ -67,9 +58,9 @@ impl ActionConfigs {
                 .data
                 .iter()
                 .map(|(from, to)| (from.clone(), to.trim().to_owned()));
-            ActionConfig {
+            ClassReplacements {
                 config_map: map.name.clone(),
-                content: trimmed.collect(),
+                classes: trimmed.collect(),
             }
         });
         let images = only(config_maps, ChangeImageName::NAME, &mut findings);
@@ -85,7 +76,7 @@ impl ActionConfigs {
                     )),
                 }
             }
-            ActionConfig { config_map: map.name.clone(), content: rules }
+            rules
         });
         let ignored = of_action(config_maps, NODE_SELECTOR).map(|map| {
             format!(
@@ -111,18 +102,16 @@ impl ActionConfigs {
         let storage_classes = self
             .storage_classes
             .iter()
-            .filter(|config| !config.content.is_empty());
-        let storage_classes = storage_classes.map(|config| {
-            Arc::new(ChangeStorageClass::new(config.clone(), client.clone()))
-                as Arc<dyn RestoreItemAction>
+            .filter(|replacements| !replacements.classes.is_empty());
+        let storage_classes = storage_classes.map(|replacements| {
+            Arc::new(ChangeStorageClass::new(
+                replacements.clone(),
+                client.clone(),
+            )) as Arc<dyn RestoreItemAction>
         });
-        let images = self
-            .images
-            .iter()
-            .filter(|config| !config.content.is_empty());
-        let images = images.map(|config| {
-            Arc::new(ChangeImageName(config.content.clone())) as Arc<dyn RestoreItemAction>
-        });
+        let images = self.images.iter().filter(|rules| !rules.is_empty());
+        let images = images
+            .map(|rules| Arc::new(ChangeImageName(rules.clone())) as Arc<dyn RestoreItemAction>);
         storage_classes.chain(images).collect()
     }
 }
@@ -201,10 +190,10 @@ mod tests {
         let classes = configs.storage_classes.unwrap();
         assert_eq!(classes.config_map, "c");
         assert_eq!(
-            classes.content,
+            classes.classes,
             [("old".to_owned(), "new".to_owned())].into()
         );
-        assert_eq!(configs.images.unwrap().content.len(), 1);
+        assert_eq!(configs.images.unwrap().len(), 1);
         assert!(
             configs.ignored[0].contains("\"n\"") && configs.ignored.len() == 1,
             "{:?}",

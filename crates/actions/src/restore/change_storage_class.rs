@@ -16,7 +16,6 @@ use tokio::sync::Mutex;
 
 use super::{
     action::{RestoreActionInput, RestoreActionOutput, RestoreItemAction},
-    action_config::ActionConfig,
     json::{self, Object},
 };
 use crate::{ActionError, AppliesTo, ItemAction};
@@ -25,8 +24,17 @@ const TYPES: [&str; 3] = [CLAIMS, VOLUMES, "statefulsets.apps"];
 /// Time limit for the request for a StorageClass, retries included.
 const RETRY_BUDGET: Duration = Duration::from_secs(30);
 
+/// The replacement for each StorageClass of the backup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClassReplacements {
+    /// The name of the ConfigMap that has them.
+    pub(crate) config_map: String,
+    /// By the class in the backup.
+    pub(crate) classes: BTreeMap<String, String>,
+}
+
 pub(crate) struct ChangeStorageClass {
-    config: ActionConfig<BTreeMap<String, String>>,
+    replacements: ClassReplacements,
     client: Client,
     /// Classes found in the cluster; missing ones may be added by this restore.
     found: Mutex<BTreeSet<String>>,
@@ -35,9 +43,9 @@ pub(crate) struct ChangeStorageClass {
 impl ChangeStorageClass {
     pub(crate) const NAME: &'static str = "velero.io/change-storage-class";
 
-    pub(crate) fn new(config: ActionConfig<BTreeMap<String, String>>, client: Client) -> Self {
+    pub(crate) fn new(replacements: ClassReplacements, client: Client) -> Self {
         Self {
-            config,
+            replacements,
             client,
             found: Mutex::default(),
         }
@@ -60,7 +68,7 @@ impl ChangeStorageClass {
                 let reason = format!(
                     "ConfigMap {:?} names StorageClass {class:?}, which does not exist; create it, or correct the ConfigMap, and \
                      restore again",
-                    self.config.config_map
+                    self.replacements.config_map
                 );
                 Err(ActionError::Final { action, reason })
             }
@@ -131,7 +139,7 @@ impl RestoreItemAction for ChangeStorageClass {
         input: RestoreActionInput<'_>,
     ) -> Result<RestoreActionOutput, ActionError> {
         let mut item = input.item.clone();
-        for class in change(&mut item, &self.config.content) {
+        for class in change(&mut item, &self.replacements.classes) {
             self.check(&class).await?;
         }
         Ok(RestoreActionOutput {
@@ -180,12 +188,11 @@ mod tests {
     #[tokio::test]
     async fn a_class_that_does_not_exist_is_an_error_that_names_it() {
         let fake = FakeApi::new();
-        let content = [("old".to_owned(), "new".to_owned())].into();
-        let config = ActionConfig {
+        let replacements = ClassReplacements {
             config_map: "classes".to_owned(),
-            content,
+            classes: [("old".to_owned(), "new".to_owned())].into(),
         };
-        let action = ChangeStorageClass::new(config, fake.client());
+        let action = ChangeStorageClass::new(replacements, fake.client());
         let (item, restore) = (
             object(&json!({"spec": {"storageClassName": "old"}})),
             Restore::new("r", RestoreSpec::default()),

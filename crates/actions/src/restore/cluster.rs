@@ -5,12 +5,9 @@ use serde_json::{Value, json};
 
 use super::{
     json::{self as walk, Object},
-    links,
+    mapped_links::{self, METADATA_NAME},
     rules::RestoreRules,
 };
-
-/// The label of each namespace that holds its name.
-pub(super) const METADATA_NAME: &str = "kubernetes.io/metadata.name";
 
 /// API services that the API server registers for definitions and itself.
 pub(crate) fn skip_api_service(item: &Object) -> Option<&'static str> {
@@ -51,13 +48,13 @@ pub(crate) fn rewrite_namespace(item: &mut Object, rules: &RestoreRules) {
 
 /// Applies the namespace mapping to the Service.
 pub(crate) fn rewrite_api_service(item: &mut Object, rules: &RestoreRules) {
-    links::map_service(item, &["spec", "service"], rules);
+    mapped_links::map_service(item, &["spec", "service"], rules);
 }
 
 /// `preserveUnknownFields: true` cannot be created any longer; it is replaced by its successor in
 /// every schema. The namespace mapping is applied to the Service of a conversion.
 pub(crate) fn rewrite_definition(item: &mut Object, rules: &RestoreRules) {
-    links::map_service(
+    mapped_links::map_service(
         item,
         &["spec", "conversion", "webhook", "clientConfig", "service"],
         rules,

@@ -26,6 +26,8 @@ use crate::{
 
 /// Prefix of the annotations of an init hook.
 pub const INIT_HOOK: &str = "init.hook.restore.velero.io/";
+/// Name of the action that adds the init containers.
+pub const INIT_HOOKS: &str = "velero.io/init-restore-hook";
 /// The container with which Velero restores files into volumes. It stays first, so that hooks find
 /// the files.
 const WAIT: &str = "restore-wait";
@@ -47,7 +49,7 @@ pub fn pods_of_hook(hook: &RestoreResourceHookSpec) -> Option<PodSelector> {
 pub(super) struct InitHooks(pub(super) Arc<RestoreRules>);
 
 impl BuiltInAction for InitHooks {
-    const NAME: &'static str = "velero.io/init-restore-hook";
+    const NAME: &'static str = INIT_HOOKS;
     const RESOURCE: &'static str = "pods";
 }
 

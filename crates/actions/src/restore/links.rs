@@ -8,12 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use backup_core::resources::{NAMESPACES, VOLUMES};
 
-use super::{
-    existing,
-    json::{self, Object},
-    rules::RestoreRules,
-    transform,
-};
+use super::{equality, json::Object, rules::RestoreRules, transform};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
@@ -98,25 +93,13 @@ pub fn mapped_namespaces(
                 namespaces: Arc::new(only),
                 ..rules.clone()
             };
-            !existing::same_objects(
+            !equality::same_objects(
                 here,
                 &transform::rewritten(in_cluster, group_resource, None, &only),
             )
         })
         .map(|(source, _)| source.clone())
         .collect()
-}
-
-/// Applies the namespace mapping to the Service at `path`.
-pub(super) fn map_service(item: &mut Object, path: &[&str], rules: &RestoreRules) {
-    let Some(service) = json::object_mut(item, path) else {
-        return;
-    };
-    let target =
-        json::text(service, &[], "namespace").map(|source| rules.target(source).to_owned());
-    if let Some(target) = target {
-        service.insert("namespace".to_owned(), target.into());
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,13 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{cluster::METADATA_NAME, json::Object, rules::RestoreRules};
+use super::{
+    json::{self, Object},
+    rules::RestoreRules,
+};
+
+/// The label of each namespace that holds its name.
+pub(super) const METADATA_NAME: &str = "kubernetes.io/metadata.name";
 
 /// Maximum number of fields of one object that are named; others are only counted.
 const MAX_NAMED: usize = 8;
@@ -62,6 +68,18 @@ fn map_selector(selector: &mut Object, rules: &RestoreRules) {
 fn map_name(name: &mut Value, rules: &RestoreRules) {
     if let Some(target) = name.as_str().map(|name| rules.target(name).to_owned()) {
         *name = target.into();
+    }
+}
+
+/// Applies the namespace mapping to the Service at `path`.
+pub(super) fn map_service(item: &mut Object, path: &[&str], rules: &RestoreRules) {
+    let Some(service) = json::object_mut(item, path) else {
+        return;
+    };
+    let target =
+        json::text(service, &[], "namespace").map(|source| rules.target(source).to_owned());
+    if let Some(target) = target {
+        service.insert("namespace".to_owned(), target.into());
     }
 }
 

@@ -8,8 +8,9 @@ use backup_core::resources::builtin_types;
 use serde_json::{Number, Value};
 
 use super::{
-    cluster::METADATA_NAME,
+    equality,
     json::{self, Object},
+    mapped_links::METADATA_NAME,
 };
 
 mod contained;
@@ -148,7 +149,7 @@ fn is_headless(service: &Object) -> bool {
 
 /// Whether a write has changed more of an object than every write does.
 pub fn is_changed(before: &Object, after: &Object) -> bool {
-    !super::existing::same_objects(&without_marks(before), &without_marks(after))
+    !equality::same_objects(&without_marks(before), &without_marks(after))
 }
 
 /// The object without the fields of the server and the labels of a restore.

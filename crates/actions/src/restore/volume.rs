@@ -5,7 +5,6 @@ use backup_core::data_movement::{DATA_UPLOAD_NAME, download_of_claim};
 use serde_json::Value;
 
 use super::{
-    existing,
     json::{self, Object},
     rules::RestoreRules,
 };
@@ -29,13 +28,6 @@ pub fn is_kept(volume: &Object) -> bool {
 pub fn is_released(volume: &Object) -> bool {
     json::text(volume, &["status"], "phase") == Some("Released")
         && json::text(volume, &["spec", "claimRef"], "uid").is_some()
-}
-
-/// Whether it is being deleted, or will be because its claim is gone.
-pub fn is_going(volume: &Object) -> bool {
-    let deleted_with_claim =
-        json::text(volume, &["spec"], "persistentVolumeReclaimPolicy") == Some("Delete");
-    existing::is_going(volume) || is_released(volume) && deleted_with_claim
 }
 
 /// The claim that holds a volume, as `namespace/name`: bound to it, or reserved by the volume's

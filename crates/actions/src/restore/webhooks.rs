@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     json::{self, Object},
-    links,
+    mapped_links,
     rules::RestoreRules,
 };
 
@@ -23,7 +23,7 @@ pub(crate) fn rewrite(item: &mut Object, rules: &RestoreRules) {
     let is_v1 = json::text(item, &[], "apiVersion") == Some("admissionregistration.k8s.io/v1");
     let webhooks = json::list_mut(item, &[], "webhooks").into_iter().flatten();
     for webhook in webhooks.filter_map(Value::as_object_mut) {
-        links::map_service(webhook, &["clientConfig", "service"], rules);
+        mapped_links::map_service(webhook, &["clientConfig", "service"], rules);
         if is_v1
             && json::text(webhook, &[], "sideEffects").is_none_or(|value| !VALID.contains(&value))
         {

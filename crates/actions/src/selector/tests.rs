@@ -118,9 +118,5 @@ fn an_action_whose_selector_can_not_be_read_is_told_and_not_run() {
     };
     let actions = of(vec![("x/bad", wish)]);
     assert!(actions.for_type("pods").next().is_none());
-    assert!(
-        actions.unusable[0].contains("x/bad"),
-        "{:?}",
-        actions.unusable
-    );
+    assert_says!(actions.unusable[0], "x/bad");
 }

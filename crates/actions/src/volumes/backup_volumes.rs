@@ -10,7 +10,10 @@ use backup_core::{
     operation::{BackupOperation, OperationPhase},
     snapshot::{SnapshotPhase, VolumeSnapshot},
     time::whole_seconds,
-    volume_info::{CsiSnapshotInfo, VolumeInfo, VolumeMethod, VolumeProperties, VolumeResult},
+    volume_info::{
+        CsiSnapshotInfo, NativeSnapshotInfo, VolumeInfo, VolumeMethod, VolumeProperties,
+        VolumeResult,
+    },
 };
 use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize as _;
@@ -279,7 +282,7 @@ fn entry(volume: &ClaimVolume, outcome: &Outcome) -> VolumeInfo {
         Outcome::Native(snapshot) => VolumeInfo {
             backup_method: Some(VolumeMethod::NativeSnapshot),
             result: Some(result(snapshot.status.phase == SnapshotPhase::Completed)),
-            native_snapshot_info: Some(snapshot.info()),
+            native_snapshot_info: Some(NativeSnapshotInfo::of(snapshot)),
             ..entry
         },
         Outcome::Snapshot { info, created, .. } => VolumeInfo {

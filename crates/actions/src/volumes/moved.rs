@@ -4,6 +4,9 @@
 //! The action creates a DataDownload, and the claim names it as its data source. No provisioner
 //! fills such a claim, and pods wait for it. The data mover fills another volume, and gives it to
 //! the claim. Until then the DataDownload is an operation of the restore.
+//!
+//! A claim that exists keeps its data, unless the Restore has an `existingVolumeDataPolicy`. Then
+//! the DataDownload names the claim's volume, and the claim stays unchanged.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,10 +16,14 @@ use backup_core::{
         DataDownload, Restore,
         transfer::{DataDownloadSpec, DataMover, TargetVolumeSpec},
     },
-    data_movement::{CLAIM_UID_LABEL, DATA_MOVER, OPERATION_LABEL, data_source, download_name},
+    data_movement::{
+        CLAIM_UID_LABEL, DATA_MOVER, DELETE_EXTRA_FILES, InPlaceRestore, OPERATION_LABEL,
+        VOLUME_PROPERTIES_ANNOTATION, data_source, download_name,
+    },
     labels, names,
     resources::CLAIMS,
     volume_data::MovedData,
+    volume_info::VolumeProperties,
 };
 use backup_runtime::Cluster;
 use jiff::Timestamp;
@@ -47,10 +54,14 @@ const DYNAMIC_RESTORE: &str = "velero.io/dynamic-pv-restore";
 
 /// The data of claims in a repository, by namespace and name of the claim in the backup.
 pub type MovedClaims = BTreeMap<(String, String), MovedData>;
+/// Properties of the volumes in the backup, by namespace and name of the claim in the backup.
+pub type ClaimProperties = BTreeMap<(String, String), VolumeProperties>;
 
 /// The part of one restore that comes from a repository.
 pub struct MovedRestore {
     pub claims: MovedClaims,
+    /// What new volumes get.
+    pub properties: ClaimProperties,
     /// BackupStorageLocation with the repository: that of the backup.
     pub location: String,
     pub rules: Arc<RestoreRules>,
@@ -82,6 +93,7 @@ pub fn operating(cluster: &Cluster) -> Vec<Arc<dyn RestoreItemAction>> {
     } = cluster;
     let nothing = MovedRestore {
         claims: MovedClaims::new(),
+        properties: ClaimProperties::new(),
         location: String::new(),
         rules: Arc::default(),
         restored: RestoredVolumes::default(),
@@ -115,6 +127,31 @@ impl MovedAction {
             .as_ref()
             .ok_or_else(|| Self::refuse("a plan starts no operations"))
     }
+
+    /// The volume of a claim that exists. Errors: it has none, so there is nothing to restore into.
+    async fn existing_volume(
+        &self,
+        namespace: &str,
+        claim: &str,
+        policy: InPlaceRestore,
+    ) -> Result<ExistingVolume, ActionError> {
+        let found = self.api.claim(namespace, claim).await;
+        let found = found.map_err(|error| Self::failed("reading the claim", &error))?;
+        let volume = found
+            .as_ref()
+            .and_then(|claim| claim["spec"]["volumeName"].as_str())
+            .filter(|volume| !volume.is_empty());
+        let Some(volume) = volume else {
+            return Err(Self::refuse(
+                "the claim exists and has no volume, so no data can be restored into it; delete it \
+                 and restore it again",
+            ));
+        };
+        Ok(ExistingVolume {
+            name: volume.to_owned(),
+            policy,
+        })
+    }
 }
 
 #[async_trait]
@@ -146,18 +183,26 @@ impl RestoreItemAction for MovedAction {
         }
         let is_foreign =
             is_foreign_claim(&self.api, &self.moved.rules, target, claim, restore).await;
-        if is_foreign.map_err(|error| Self::failed("looking for the claim", &error))? {
+        let is_foreign =
+            is_foreign.map_err(|error| Self::failed("looking for the claim", &error))?;
+        let policy = restore.spec.existing_volume_data_policy.as_deref();
+        let existing = match (is_foreign, InPlaceRestore::of(policy)) {
+            (false, _) => None,
+            (true, Some(policy)) => Some(self.existing_volume(target, claim, policy).await?),
             // The claim stays unchanged, with its own data; it is only compared.
-            return Ok(RestoreActionOutput::default());
-        }
+            (true, None) => return Ok(RestoreActionOutput::default()),
+        };
         let uid = restore.metadata.uid.as_deref().unwrap_or_default();
         let name = download_name(claim, uid, namespace);
+        let is_in_place = existing.is_some();
         if let Some(downloads) = &self.downloads {
             let wanted = Download {
                 name: &name,
                 target,
                 location: &self.moved.location,
                 data,
+                properties: self.moved.properties.get(&key),
+                existing,
             };
             let download = wanted.object(from_backup, restore, downloads.namespace());
             let download = download.map_err(Self::refuse)?;
@@ -165,12 +210,21 @@ impl RestoreItemAction for MovedAction {
             created
                 .map_err(|error| Self::failed(&format!("creating DataDownload {name}"), &error))?;
         }
-        self.moved.restored.moved(target, claim, &name, data);
+        let restored = &self.moved.restored;
+        let operation = self.downloads.is_some().then(|| name.clone());
+        if is_in_place {
+            restored.moved_in_place(target, claim, &name, data);
+            return Ok(RestoreActionOutput {
+                operation,
+                ..RestoreActionOutput::default()
+            });
+        }
+        restored.moved(target, claim, &name, data);
         let mut item = input.item.clone();
         wait_for(&mut item, &name);
         Ok(RestoreActionOutput {
             item: Some(item),
-            operation: self.downloads.is_some().then_some(name),
+            operation,
             ..RestoreActionOutput::default()
         })
     }
@@ -217,20 +271,30 @@ fn check(operation: &str) -> Result<(), ActionError> {
     }
 }
 
+/// The volume of a claim that exists.
+struct ExistingVolume {
+    /// Name of the PersistentVolume.
+    name: String,
+    policy: InPlaceRestore,
+}
+
 /// The DataDownload of a claim.
-#[derive(Clone, Copy)]
 struct Download<'a> {
     name: &'a str,
     /// Namespace of the claim in the cluster.
     target: &'a str,
     location: &'a str,
     data: &'a MovedData,
+    /// What a new volume gets.
+    properties: Option<&'a VolumeProperties>,
+    /// The volume to restore into, if the claim exists.
+    existing: Option<ExistingVolume>,
 }
 
 impl Download<'_> {
     /// The object for a claim of the backup, in the namespace of the installation.
     fn object(
-        self,
+        &self,
         claim: &Object,
         restore: &Restore,
         namespace: &str,
@@ -252,20 +316,37 @@ impl Download<'_> {
         let metadata = &mut download.metadata;
         metadata.namespace = Some(namespace.to_owned());
         metadata.labels = Some(all.map(|(key, value)| (key.to_owned(), value)).into());
+        metadata.annotations = self.annotations();
         metadata.owner_references = Some(vec![owner]);
         Ok(download)
     }
 
-    fn spec(self, claim: &Object, restore: &Restore) -> DataDownloadSpec {
+    /// A volume that exists keeps its properties.
+    fn annotations(&self) -> Option<BTreeMap<String, String>> {
+        let properties = self.properties.filter(|_| self.existing.is_none())?;
+        let properties = serde_json::to_string(properties).ok()?;
+        Some([(VOLUME_PROPERTIES_ANNOTATION.to_owned(), properties)].into())
+    }
+
+    fn spec(&self, claim: &Object, restore: &Restore) -> DataDownloadSpec {
         let text = |key| {
             json::text(claim, &["metadata"], key)
                 .unwrap_or_default()
                 .to_owned()
         };
         let timeout = restore.spec.item_operation_timeout;
+        let existing = self.existing.as_ref();
+        let config = restore.spec.uploader_config.as_ref();
+        let removes_extra = existing.is_some()
+            && config.is_some_and(|config| config.delete_extra_files == Some(true));
+        let mut mover_config = BTreeMap::new();
+        if removes_extra {
+            mover_config.insert(DELETE_EXTRA_FILES.to_owned(), "true".to_owned());
+        }
         DataDownloadSpec {
             target_volume: TargetVolumeSpec {
                 pvc: text("name"),
+                pv: existing.map_or_else(String::new, |volume| volume.name.clone()),
                 namespace: self.target.to_owned(),
                 ..TargetVolumeSpec::default()
             },
@@ -275,9 +356,11 @@ impl Download<'_> {
             source_namespace: text("namespace"),
             mover: DataMover {
                 datamover: Some(DATA_MOVER.to_owned()),
+                data_mover_config: mover_config,
                 operation_timeout: timeout.unwrap_or_default(),
                 ..DataMover::default()
             },
+            restore_type: existing.map(|volume| volume.policy.as_str().to_owned()),
             ..DataDownloadSpec::default()
         }
     }

@@ -1,6 +1,9 @@
 //! The sources of restored volumes, for `-volumeinfo.json.gz` of the restore.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use backup_core::{
     data_movement::{DATA_MOVER, REPOSITORY_TYPE},
@@ -24,6 +27,8 @@ struct State {
     claims: BTreeMap<(String, String), String>,
     /// Entries of the file, by owner; an item may be processed twice.
     told: BTreeMap<String, VolumeInfo>,
+    /// Claims that exist and into whose volumes data is restored: namespace and name.
+    in_place: BTreeSet<(String, String)>,
 }
 
 impl RestoredVolumes {
@@ -118,6 +123,18 @@ impl RestoredVolumes {
                 .told
                 .insert(format!("claim {namespace}/{claim}"), told)
         });
+    }
+
+    /// Records that a claim exists, and that a DataDownload restores data into its volume.
+    pub fn moved_in_place(&self, namespace: &str, claim: &str, download: &str, data: &MovedData) {
+        self.moved(namespace, claim, download, data);
+        self.with(|state| state.in_place.insert((namespace.into(), claim.into())));
+    }
+
+    /// Whether data is restored into the volume of a claim that exists.
+    pub fn is_in_place(&self, namespace: &str, claim: &str) -> bool {
+        let key = (namespace.to_owned(), claim.to_owned());
+        self.with(|state| state.in_place.contains(&key))
     }
 
     pub fn entries(&self) -> Vec<VolumeInfo> {

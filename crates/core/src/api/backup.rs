@@ -37,12 +37,12 @@ impl BackupSpec {
 }
 
 impl Backup {
-    /// The phase; an object that nobody has touched yet is New.
+    /// The phase; New if the status has none.
     pub fn phase(&self) -> BackupPhase {
         self.status.phase.clone().unwrap_or(BackupPhase::New)
     }
 
-    /// The schedule that made it, as its label has it; none if a person did.
+    /// The schedule that created it, by its label; `None` if a user did.
     pub fn schedule(&self) -> Option<&str> {
         self.metadata
             .labels
@@ -117,6 +117,18 @@ api_struct! {
         uploader_config?: Option<UploaderConfigForBackup>,
         /// Full or incremental (Velero after 1.18).
         backup_type?: Option<BackupType>,
+        /// Copies in other locations, made once the backup has ended. Not of Velero.
+        copies?: Vec<BackupCopy>,
+    }
+}
+
+api_struct! {
+    /// A copy of a backup in another location.
+    BackupCopy {
+        /// Name of the BackupStorageLocation.
+        location: String,
+        /// How long the copy is kept, from the start of the backup; unset: as long as the backup.
+        ttl?: Option<GoDuration>,
     }
 }
 
@@ -255,6 +267,46 @@ api_struct! {
         backup_item_operations_failed?: i64,
         /// Hooks that ran.
         hook_status?: Option<HookStatus>,
+        /// The copies in other locations. Not of Velero.
+        copies?: Vec<BackupCopyStatus>,
+    }
+}
+
+string_enum! {
+    /// State of a copy of a backup.
+    CopyPhase {
+        /// Waits to be made.
+        New = "New",
+        InProgress = "InProgress",
+        Completed = "Completed",
+        /// Could not be made; the controller tries again.
+        Failed = "Failed",
+        /// Its time is over; its files are being removed.
+        Deleting = "Deleting",
+        /// Its time is over, and its files are gone.
+        Expired = "Expired",
+    }
+}
+
+api_struct! {
+    /// What has been done for a copy of a backup.
+    BackupCopyStatus {
+        /// Name of the BackupStorageLocation.
+        location: String,
+        /// State of the copy; unset is New.
+        phase?: Option<CopyPhase>,
+        /// When the last attempt began.
+        start_timestamp?: Option<Time>,
+        /// When the copy was complete, or the last attempt failed.
+        completion_timestamp?: Option<Time>,
+        /// When the copy may be deleted.
+        expiration?: Option<Time>,
+        /// Uid of the backup in its stored metadata.
+        uid?: String,
+        /// Size of all files.
+        bytes?: i64,
+        /// Why the copy is not complete, or why it is still there.
+        message?: String,
     }
 }
 

@@ -2,26 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-
 use super::kind::{api_part, api_struct, string_enum};
-
-/// Fields that this version does not know, kept for round trips.
-pub type Extra = BTreeMap<String, serde_json::Value>;
-
-/// For `skip_serializing_if`: Go's `omitempty`.
-pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}
-
-/// Decodes `null` as the default value, as Go does.
-pub fn null_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    T: Default + Deserialize<'de>,
-{
-    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
-}
 
 api_struct! {
     /// Labels and annotations that a template hands to what is made from it.
@@ -71,7 +52,7 @@ api_struct! {
 string_enum! {
     /// What a failing hook does to its item.
     HookErrorMode {
-        /// The failure is recorded and the item goes on.
+        /// The failure is recorded, and the item is processed further.
         Continue = "Continue",
         Fail = "Fail",
     }

@@ -74,6 +74,11 @@ pub(crate) fn any_objects(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// An object of any content.
+pub(crate) fn any_object(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
+}
+
 /// Bytes, base64 in JSON.
 pub(crate) fn base64_bytes(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "format": "byte" })

@@ -59,6 +59,17 @@ string_enum! {
     }
 }
 
+impl DownloadTargetKind {
+    /// Whether it is a file of a restore, and not of a backup; `None` if this version does not know
+    /// the kind.
+    pub fn is_of_restore(&self) -> Option<bool> {
+        match self {
+            Self::Unknown(_) => None,
+            known => Some(known.as_str().starts_with("Restore")),
+        }
+    }
+}
+
 impl Default for DownloadTargetKind {
     fn default() -> Self {
         Self::Unknown(String::new())

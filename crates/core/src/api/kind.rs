@@ -89,10 +89,10 @@ macro_rules! velero_kind {
             #[schemars(skip)]
             pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
             /// What is asked for.
-            #[serde(default, deserialize_with = "crate::api::common::null_default")]
+            #[serde(default, deserialize_with = "crate::api::go_json::null_default")]
             pub spec: $spec,
             /// What has been seen and done.
-            #[serde(default, deserialize_with = "crate::api::common::null_default")]
+            #[serde(default, deserialize_with = "crate::api::go_json::null_default")]
             pub status: $status,
         }
 
@@ -221,8 +221,8 @@ macro_rules! api_part {
                     $($optional)?
                     #[serde(
                         default,
-                        skip_serializing_if = "crate::api::common::is_default",
-                        deserialize_with = "crate::api::common::null_default"
+                        skip_serializing_if = "crate::api::go_json::is_default",
+                        deserialize_with = "crate::api::go_json::null_default"
                     )]
                 )?
                 pub $field: $type,
@@ -254,7 +254,7 @@ macro_rules! string_enum {
                 [$(Self::$variant),+].into_iter()
             }
 
-            /// The value as it stands in JSON.
+            /// The value in JSON.
             pub fn as_str(&self) -> &str {
                 match self { $(Self::$variant => $value,)+ Self::Unknown(other) => other }
             }

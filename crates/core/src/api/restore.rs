@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 
 use super::{
-    common::{HookErrorMode, HookStatus, LocalReference, null_default},
+    common::{HookErrorMode, HookStatus, LocalReference},
+    drill::DrillSpec,
     duration::GoDuration,
+    go_json::null_default,
     kind::{api_struct, column, string_enum, velero_kind},
 };
 
@@ -26,7 +28,7 @@ velero_kind! {
 }
 
 impl Restore {
-    /// The phase; an object that nobody has touched yet is New.
+    /// The phase; New if the status has none.
     pub fn phase(&self) -> RestorePhase {
         self.status.phase.clone().unwrap_or(RestorePhase::New)
     }
@@ -75,8 +77,11 @@ api_struct! {
         hooks?: Option<RestoreHooks>,
         /// What to do with objects that exist and differ: `none` or `update`.
         existing_resource_policy?: Option<String>,
-        /// What to do with the data of volumes whose claims exist: `none`. Others are refused
-        /// (`full` and `incremental`: Velero after 1.18).
+        /// Whether objects in the restored namespaces that the backup does not have are removed,
+        /// after everything is restored. Velero does not have this field.
+        prune?: Option<bool>,
+        /// What to do with the data of volumes whose claims exist: `none` leaves it, `full`
+        /// overwrites it, and `incremental` overwrites what differs (Velero after 1.18).
         existing_volume_data_policy?: Option<String>,
         /// Deadline of every asynchronous operation, from its creation.
         item_operation_timeout?: Option<GoDuration>,
@@ -89,6 +94,9 @@ api_struct! {
         skip_default_resource_modifier?: Option<bool>,
         /// Settings of the uploader.
         uploader_config?: Option<UploaderConfigForRestore>,
+        /// Makes it a drill: what it restores has no effects outside of its scratch namespaces, is
+        /// checked, and is removed again. Velero does not have this field.
+        drill?: Option<DrillSpec>,
     }
 }
 

@@ -5,7 +5,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
-    backup::BackupSpec,
+    GoDuration,
+    backup::{BackupCopy, BackupSpec},
+    drill::DrillSettings,
     kind::{api_struct, column, string_enum, velero_kind},
 };
 
@@ -37,6 +39,67 @@ api_struct! {
         paused?: bool,
         /// Whether a backup that is due at once is left out; unset: as the server is set.
         skip_immediately?: Option<bool>,
+        /// How the stored files of its backups are verified; unset: they are not.
+        verify?: Option<VerifySpec>,
+        /// Which of its backups are kept beyond their ttl; unset: none.
+        keep?: Option<KeepRules>,
+        /// Copies of each backup in other locations. Not of Velero.
+        copies?: Vec<BackupCopy>,
+        /// How its backups are restored on trial; unset: they are not.
+        drill?: Option<ScheduledDrill>,
+    }
+}
+
+api_struct! {
+    /// A verification of stored files that is repeated.
+    VerifySpec {
+        /// Time between two verifications, at least one minute. Each is of one backup.
+        every?: Option<GoDuration>,
+        /// Which backup is verified: the newest (unset), a random one, or all in turn.
+        which?: Option<BackupChoice>,
+    }
+}
+
+api_struct! {
+    /// Drills of a schedule's backups that are repeated.
+    ScheduledDrill {
+        /// Time between two drills, at least five minutes. Each is of one backup.
+        every?: Option<GoDuration>,
+        /// Which backup is restored: the newest (unset), a random one, or all in turn.
+        which?: Option<BackupChoice>,
+        /// Namespaces of the backup to restore, without globs; empty is all.
+        included_namespaces?: Vec<String>,
+        #[serde(flatten)]
+        settings: DrillSettings,
+    }
+}
+
+string_enum! {
+    /// Which backup of a schedule is verified, or restored on trial.
+    BackupChoice {
+        Newest = "newest",
+        Random = "random",
+        /// The one whose last turn is the longest ago.
+        All = "all",
+    }
+}
+
+api_struct! {
+    /// For each rule the newest good backup of each of the last periods that have one is kept; the
+    /// number of these periods. 0 is no rule. Not in Velero.
+    KeepRules {
+        /// Number of newest backups to keep.
+        last?: i64,
+        /// Number of hours of which to keep the newest backup.
+        hourly?: i64,
+        /// Number of days of which to keep the newest backup.
+        daily?: i64,
+        /// Number of weeks of which to keep the newest backup; weeks begin on Monday.
+        weekly?: i64,
+        /// Number of months of which to keep the newest backup.
+        monthly?: i64,
+        /// Number of years of which to keep the newest backup.
+        yearly?: i64,
     }
 }
 

@@ -69,7 +69,7 @@ impl FromStr for RestoreOrder {
         let [high, low] = [parts.next(), parts.next()].map(Option::unwrap_or_default);
         if parts.next().is_some() {
             return Err(
-                "\"-\" stands between what comes first and what comes last, and can be given once"
+                "\"-\" separates what comes first from what comes last, and can be given once"
                     .to_owned(),
             );
         }

@@ -1,7 +1,7 @@
 //! Which of its stored versions of an item is restored. Pure.
 //!
 //! Velero: `pkg/restore/prioritize_group_version.go`, v1.18. Velero uses the versions of the group;
-//! we use those of the type.
+//! we use the versions of the type.
 
 use std::collections::BTreeMap;
 

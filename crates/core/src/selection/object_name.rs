@@ -11,7 +11,7 @@ pub struct ObjectName<'a> {
 }
 
 impl<'a> ObjectName<'a> {
-    /// Stands for no namespace.
+    /// Means no namespace.
     pub const CLUSTER: &'static str = ".";
 
     /// Returns `None` if the text is neither `NAMESPACE/TYPE/NAME` nor `TYPE/NAME`.

@@ -1,6 +1,6 @@
 //! Errors in the spec of a Backup.
 
-use super::{Finding, Findings, lists::Lists, selectors};
+use super::{Finding, Findings, copies, lists::Lists, selectors};
 use crate::{
     api::{
         BackupSpec,
@@ -28,6 +28,12 @@ pub fn backup(spec: &BackupSpec) -> Vec<Finding> {
     found.not_negative("spec.ttl", spec.ttl);
     found.not_negative("spec.csiSnapshotTimeout", spec.csi_snapshot_timeout);
     found.not_negative("spec.itemOperationTimeout", spec.item_operation_timeout);
+    copies::check(
+        "spec.copies",
+        &spec.copies,
+        spec.storage_location.as_deref(),
+        &mut found,
+    );
     found.is_config_map("spec.resourcePolicy", spec.resource_policy.as_ref());
     if let Some(config) = &spec.uploader_config
         && config.parallel_files_upload < 0

@@ -7,10 +7,10 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use super::{Finding, Findings};
+use super::{Finding, Findings, copies};
 use crate::api::{
-    BackupSpec, RestoreSpec,
-    backup::{BackupHooks, BackupResourceHook, BackupResourceHookSpec, ExecHook},
+    BackupSpec, DrillSpec, RestoreSpec,
+    backup::{BackupCopy, BackupHooks, BackupResourceHook, BackupResourceHookSpec, ExecHook},
     restore::{
         ExecRestoreHook, InitRestoreHook, RestoreHooks, RestoreResourceHook,
         RestoreResourceHookSpec,
@@ -22,7 +22,16 @@ use Deeper::{Lists, Objects};
 /// All errors in the `spec` of a whole Backup, as JSON: undecodable fields, and errors in the other
 /// fields.
 pub fn raw_backup(object: &Value) -> Vec<Finding> {
-    with_others(object, undecodable_backup(object), super::engine_backup)
+    let spec = &object["spec"];
+    let own = spec["storageLocation"].as_str();
+    let of_copies = raw_copies("spec.copies", &spec["copies"], own);
+    let mut others = object.clone();
+    if let Some(copies) = others.pointer_mut("/spec/copies") {
+        *copies = Value::Null;
+    }
+    let mut found = with_others(&others, undecodable_backup(&others), super::engine_backup);
+    found.extend(of_copies);
+    found
 }
 
 /// The undecodable fields of the `spec` of a whole Backup, as JSON.
@@ -49,7 +58,7 @@ pub fn raw_restore(object: &Value) -> Vec<Finding> {
 /// The undecodable fields of the `spec` of a whole Restore, as JSON.
 pub fn undecodable_restore(object: &Value) -> Vec<Finding> {
     let lists = ["postHooks"];
-    raw::<RestoreSpec, RestoreHooks, RestoreResourceHookSpec>(
+    let mut found = Findings(raw::<RestoreSpec, RestoreHooks, RestoreResourceHookSpec>(
         object,
         &lists,
         |path, hook, found| {
@@ -63,7 +72,71 @@ pub fn undecodable_restore(object: &Value) -> Vec<Finding> {
             inner::<ExecRestoreHook>(path, hook, "exec", json!({ "command": [] }), found);
             inner::<InitRestoreHook>(path, hook, "init", json!({}), found);
         },
-    )
+    ));
+    inner::<DrillSpec>("spec", &object["spec"], "drill", json!({}), &mut found);
+    found.0
+}
+
+/// All errors in copies, as JSON; `own` is the location of the backup itself, if it is known.
+pub(super) fn raw_copies(field: &str, copies: &Value, own: Option<&str>) -> Vec<Finding> {
+    let mut found = Findings::default();
+    let Value::Array(list) = copies else {
+        if !copies.is_null() {
+            found.say(field, format!("must be a list, not {}", kind(copies)));
+        }
+        return found.0;
+    };
+    copies::check_number(field, list.len(), &mut found);
+    for (at, copy) in list.iter().enumerate() {
+        let path = format!("{field}[{at}]");
+        if copy.is_null() {
+            found.say(path, "must be an object, not null");
+            continue;
+        }
+        let location = &copy["location"];
+        let mut earlier = list[..at].iter().map(|other| &other["location"]);
+        let is_second = earlier.any(|other| other == location);
+        let base = json!({ "location": "" });
+        let errors = raw_field::<BackupCopy>(&path, copy, &base, |copy| {
+            copies::of_one(&path, copy, is_second, own)
+        });
+        found.0.extend(errors);
+    }
+    found.0
+}
+
+/// Errors in one field of a spec, as JSON: fields of it that cannot be decoded, and errors in the
+/// others, which are checked as if those were not set. An unset field has none. `base` has the
+/// required fields of `T`.
+pub(super) fn raw_field<T: DeserializeOwned>(
+    path: &str,
+    value: &Value,
+    base: &Value,
+    check: impl Fn(&T) -> Vec<Finding>,
+) -> Vec<Finding> {
+    if value.is_null() {
+        return Vec::new();
+    }
+    let mut found = Findings::default();
+    fields::<T>(path, value, base.clone(), &Objects(&[]), &mut found);
+    let undecodable: Vec<String> = found.0.iter().map(|one| one.field.clone()).collect();
+    let mut others = value.clone();
+    if let Value::Object(fields) = &mut others {
+        fields.retain(|key, _| !undecodable.contains(&format!("{path}.{key}")));
+        for (key, value) in base.as_object().into_iter().flatten() {
+            fields.entry(key).or_insert_with(|| value.clone());
+        }
+    }
+    if let Ok(decoded) = serde_json::from_value::<T>(others) {
+        // An undecodable field is not missing, neither itself nor as a part of the whole.
+        let errors = check(&decoded).into_iter().filter(|error| {
+            !undecodable
+                .iter()
+                .any(|field| field.starts_with(&error.field))
+        });
+        found.0.extend(errors);
+    }
+    found.0
 }
 
 /// Adds the errors in decodable fields. Undecodable ones are treated as unset: each alone, or if
@@ -132,8 +205,9 @@ fn raw<Spec: DeserializeOwned, Hooks: DeserializeOwned, Resource: DeserializeOwn
     if !object.is_object() {
         found.say("", "must be an object");
     } else if !spec.is_null() {
-        // An object without a spec selects everything.
-        fields::<Spec>("spec", spec, json!({}), &Objects(&["hooks"]), &mut found);
+        // An object without a spec selects everything. No Backup has a drill.
+        let deeper = Objects(&["hooks", "drill"]);
+        fields::<Spec>("spec", spec, json!({}), &deeper, &mut found);
     }
     if hooks.is_object() {
         fields::<Hooks>(

@@ -5,15 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::Container;
 use serde::Deserialize as _;
 
-use super::{Finding, Findings, lists::Lists, selectors};
+use super::{Finding, Findings, drill::restore_drill, lists::Lists, prune, selectors};
 use crate::{
     api::{
         RestoreSpec,
         common::HookErrorMode,
         restore::{ExecRestoreHook, InitRestoreHook, RestoreHooks},
     },
+    data_movement::InPlaceRestore,
     names::{is_dns_label, is_object_name},
-    resources::NON_RESTORABLE,
+    resources::{CLAIMS, NON_RESTORABLE, VOLUMES, builtin_types},
     selection::{IncludesExcludes, ObjectName},
 };
 
@@ -68,6 +69,7 @@ pub fn restore(spec: &RestoreSpec) -> Vec<Finding> {
         let message = format!("{policy:?} is not one of \"none\" and \"update\"");
         found.say("spec.existingResourcePolicy", message);
     }
+    prune::check(spec, &mut found);
     volume_data(spec, &mut found);
     found.not_negative("spec.itemOperationTimeout", spec.item_operation_timeout);
     found.is_config_map("spec.resourceModifier", spec.resource_modifier.as_ref());
@@ -75,24 +77,26 @@ pub fn restore(spec: &RestoreSpec) -> Vec<Finding> {
     if let Some(given) = &spec.hooks {
         hooks(given, &mut found);
     }
+    restore_drill(spec, &mut found);
     found.0
 }
 
-/// Data is restored with a new claim, never into an existing one.
+/// Data is written into a volume that exists only if no pod uses it. So such a restore brings no
+/// pods along, nor objects that make some.
 fn volume_data(spec: &RestoreSpec, found: &mut Findings) {
-    match spec.existing_volume_data_policy.as_deref() {
-        None | Some("" | "none") => {}
-        Some(policy @ ("full" | "incremental")) => found.say(
+    let policy = spec.existing_volume_data_policy.as_deref();
+    let in_place = InPlaceRestore::of(policy);
+    if let Some(policy) = policy
+        && in_place.is_none()
+        && !["", "none"].contains(&policy)
+    {
+        found.say(
             "spec.existingVolumeDataPolicy",
-            format!(
-                "{policy:?} is not supported: a claim that exists keeps its data; unset it, and delete a claim before the restore \
-                 to have its data back"
-            ),
-        ),
-        Some(other) => found.say(
-            "spec.existingVolumeDataPolicy",
-            format!("{other:?} is not one of \"none\", \"full\" and \"incremental\""),
-        ),
+            format!("{policy:?} is not one of \"none\", \"full\" and \"incremental\""),
+        );
+    }
+    if let Some(in_place) = in_place {
+        in_place_restore(spec, in_place, found);
     }
     let Some(config) = &spec.uploader_config else {
         return;
@@ -103,12 +107,45 @@ fn volume_data(spec: &RestoreSpec, found: &mut Findings) {
             "must not be negative",
         );
     }
-    if config.delete_extra_files == Some(true) {
+    if config.delete_extra_files == Some(true) && in_place.is_none() {
         found.say(
             "spec.uploaderConfig.deleteExtraFiles",
-            "is not supported: no files are deleted in a volume that exists; unset it",
+            "changes nothing, as volumes that exist are left alone: unset it, or set \
+             spec.existingVolumeDataPolicy to \"full\" or \"incremental\"",
         );
     }
+}
+
+fn in_place_restore(spec: &RestoreSpec, in_place: InPlaceRestore, found: &mut Findings) {
+    let field = "spec.existingVolumeDataPolicy";
+    let policy = in_place.as_str();
+    if spec.restore_pvs == Some(false) {
+        let message = format!("{policy:?} restores data, and spec.restorePVs is false; unset one");
+        found.say(field, message);
+    }
+    if !selects_only_claims(spec) {
+        let message = format!(
+            "{policy:?} needs volumes that no pod uses, so this Restore has to select claims only: set \
+             includedResources to persistentvolumeclaims, and restore other items by another Restore"
+        );
+        found.say(field, message);
+    }
+}
+
+/// Whether only claims and volumes can be selected.
+fn selects_only_claims(spec: &RestoreSpec) -> bool {
+    let objects = &spec.included_objects;
+    let by_object = objects
+        .iter()
+        .all(|text| ObjectName::parse(text).is_some_and(|object| is_volume_type(object.of_type)));
+    let types = &spec.included_resources;
+    let by_type = types.iter().all(|name| is_volume_type(name));
+    !objects.is_empty() && by_object || !types.is_empty() && by_type
+}
+
+fn is_volume_type(name: &str) -> bool {
+    builtin_types(name)
+        .any(|of_type| [CLAIMS, VOLUMES].contains(&of_type.group_resource().as_str()))
 }
 
 /// Requires either a backup or a schedule. A prepared Restore has both, as the server fills in the

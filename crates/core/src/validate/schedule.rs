@@ -1,52 +1,116 @@
-//! Errors in the spec of a Schedule: in its cron expression, and in the template of its backups.
+//! Errors in the spec of a Schedule: in its cron expression, in its rules of retention, in how the
+//! files of its backups are verified, in their drills, and in the template of its backups.
 
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
-use super::{Finding, backup, engine_backup, raw_backup, undecodable_backup};
-use crate::{
-    api::schedule::ScheduleSpec,
-    cron::{Cron, Dialect},
+use super::{
+    Finding, Findings, backup, copies,
+    drill::scheduled_drill,
+    engine_backup,
+    raw::{raw_copies, raw_field},
+    raw_backup, undecodable_backup,
 };
+use crate::{
+    api::{
+        GoDuration,
+        schedule::{BackupChoice, KeepRules, ScheduleSpec, VerifySpec},
+    },
+    cron::{Cron, Dialect},
+    keep::{MAX_PERIODS, Rule},
+};
+
+/// Minimum time between two verifications.
+const MIN_VERIFY_INTERVAL: GoDuration = GoDuration::from_secs(60);
+/// Maximum time between two verifications: 366 days.
+const MAX_VERIFY_INTERVAL: GoDuration = GoDuration::from_secs(366 * 24 * 3600);
 
 /// All errors in the spec of a Schedule. The expression is an error if none of these dialects
 /// accepts it: a caller that does not know the controller's dialect (`--cron-dialect`) passes all,
 /// and leaves the rest to the controller.
 pub fn schedule(spec: &ScheduleSpec, dialects: &[Dialect]) -> Vec<Finding> {
-    with_expression(&spec.schedule, dialects, backup(&spec.template))
+    all(spec, dialects, backup(&spec.template))
 }
 
 /// All reasons for which this engine refuses a Schedule that can be found without the cluster.
 pub fn engine_schedule(spec: &ScheduleSpec, dialects: &[Dialect]) -> Vec<Finding> {
-    with_expression(&spec.schedule, dialects, engine_backup(&spec.template))
+    all(spec, dialects, engine_backup(&spec.template))
 }
 
 /// The same for the `spec` of a whole Schedule, as JSON, including undecodable fields of the
-/// template.
+/// template, of the rules of retention, of `verify` and of `drill`.
 pub fn raw_schedule(object: &Value, dialects: &[Dialect]) -> Vec<Finding> {
-    let expression = object["spec"]["schedule"].as_str().unwrap_or_default();
-    with_expression(expression, dialects, raw_backup(&template(object)))
+    let spec = &object["spec"];
+    let expression = spec["schedule"].as_str().unwrap_or_default();
+    let mut found = of_expression(expression, dialects);
+    let none = json!({});
+    found.extend(raw_field("spec.keep", &spec["keep"], &none, keep));
+    found.extend(raw_field("spec.verify", &spec["verify"], &none, verify));
+    found.extend(raw_field(
+        "spec.drill",
+        &spec["drill"],
+        &none,
+        scheduled_drill,
+    ));
+    found.extend(raw_backup(&template(object)).into_iter().map(in_template));
+    let own = spec["template"]["storageLocation"].as_str();
+    found.extend(raw_copies("spec.copies", &spec["copies"], own));
+    found
+}
+
+/// Errors in the rules of retention.
+pub fn keep(rules: &KeepRules) -> Vec<Finding> {
+    let mut found = Findings::default();
+    for rule in Rule::ALL {
+        let periods = rule.periods(rules);
+        let field = format!("spec.keep.{}", rule.as_str());
+        if periods < 0 {
+            found.say(
+                field,
+                format!("{periods} is negative; give the number of backups to keep, or 0 for none"),
+            );
+        } else if periods > MAX_PERIODS {
+            found.say(field, format!("{periods} is more than {MAX_PERIODS}"));
+        }
+    }
+    if Rule::ALL.iter().all(|rule| rule.periods(rules) == 0) {
+        let names = Rule::ALL.map(Rule::as_str).join(", ");
+        found.say(
+            "spec.keep",
+            format!(
+                "no rule keeps a backup; give a number to one of {names}, or leave spec.keep out"
+            ),
+        );
+    }
+    found.0
 }
 
 /// The undecodable fields of the template of a whole Schedule, as JSON.
 pub fn undecodable_schedule(object: &Value) -> Vec<Finding> {
-    undecodable_backup(&template(object))
-        .into_iter()
-        .map(in_template)
-        .collect()
+    let of_template = undecodable_backup(&template(object));
+    let of_template = of_template.into_iter().map(in_template);
+    of_template.chain(copies::undecodable(object)).collect()
 }
 
-fn with_expression(text: &str, dialects: &[Dialect], of_template: Vec<Finding>) -> Vec<Finding> {
+fn all(spec: &ScheduleSpec, dialects: &[Dialect], template: Vec<Finding>) -> Vec<Finding> {
+    let mut found = of_expression(&spec.schedule, dialects);
+    found.extend(spec.keep.iter().flat_map(keep));
+    found.extend(spec.verify.iter().flat_map(verify));
+    found.extend(spec.drill.iter().flat_map(scheduled_drill));
+    found.extend(template.into_iter().map(in_template));
+    copies::and_of_schedule(found, spec)
+}
+
+fn of_expression(text: &str, dialects: &[Dialect]) -> Vec<Finding> {
     // The default zone never makes an expression invalid.
     let wrong: Option<Vec<_>> = dialects
         .iter()
         .map(|dialect| Cron::parse(text, *dialect, &TimeZone::UTC).err())
         .collect();
     let first = wrong.and_then(|all| all.into_iter().next());
-    let of_expression = first.map(|error| Finding::new("spec.schedule", error.to_string()));
-    of_expression
+    first
+        .map(|error| Finding::new("spec.schedule", error.to_string()))
         .into_iter()
-        .chain(of_template.into_iter().map(in_template))
         .collect()
 }
 
@@ -61,5 +125,130 @@ fn in_template(finding: Finding) -> Finding {
     Finding {
         field: format!("spec.template{field}"),
         message: finding.message,
+    }
+}
+
+/// Errors in how files are verified.
+fn verify(spec: &VerifySpec) -> Vec<Finding> {
+    let mut found = Vec::new();
+    match spec.every {
+        None => {
+            let message = "is required: give the time between two verifications, such as \"24h\"";
+            found.push(Finding::new("spec.verify.every", message));
+        }
+        Some(every) => {
+            if every < MIN_VERIFY_INTERVAL {
+                let message = format!("{every} is less than {MIN_VERIFY_INTERVAL}, the least");
+                found.push(Finding::new("spec.verify.every", message));
+            } else if every > MAX_VERIFY_INTERVAL {
+                let message = format!("{every} is more than {MAX_VERIFY_INTERVAL}, the most");
+                found.push(Finding::new("spec.verify.every", message));
+            }
+        }
+    }
+    if let Some(BackupChoice::Unknown(other)) = &spec.which {
+        let known = BackupChoice::KNOWN.join(", ");
+        let message = format!("{other:?} is not known; expected one of {known}");
+        found.push(Finding::new("spec.verify.which", message));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::unset(Value::Null, "")]
+    #[case::newest(json!({ "every": "24h" }), "")]
+    #[case::all(json!({ "every": "1m", "which": "all" }), "")]
+    #[case::no_interval(json!({ "which": "random" }), "spec.verify.every: is required: give the time between two verifications, such as \"24h\"")]
+    #[case::often(json!({ "every": "59s" }), "spec.verify.every: 59s is less than 1m0s, the least")]
+    #[case::negative(json!({ "every": "-24h" }), "spec.verify.every: -24h0m0s is less than 1m0s, the least")]
+    #[case::hardly_ever(json!({ "every": "8784h1s" }), "spec.verify.every: 8784h0m1s is more than 8784h0m0s, the most")]
+    #[case::once_a_year(json!({ "every": "8784h" }), "")]
+    #[case::days(json!({ "every": "7d" }), "spec.verify.every: \"7d\" is not a duration: expected numbers with units such as \"720h\", \"1h30m\" or \"45s\" (days are written in hours: 7d is \"168h\")")]
+    #[case::unknown(
+        json!({ "every": "0", "which": "oldest" }),
+        "spec.verify.every: 0s is less than 1m0s, the least; spec.verify.which: \"oldest\" is not known; expected one of newest, random, all"
+    )]
+    #[case::no_text(json!({ "every": "24h", "which": 7 }), "spec.verify.which: invalid type: integer `7`, expected a string")]
+    #[case::no_object(json!("daily"), "spec.verify: must be an object, not a text")]
+    fn how_files_are_verified_is_checked(#[case] verify: Value, #[case] expected: &str) {
+        let object =
+            json!({ "spec": { "schedule": "@daily", "template": {}, "verify": verify.clone() } });
+        let found = raw_schedule(&object, &Dialect::ALL);
+        let text: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(text.join("; "), expected);
+        let Ok(spec) = serde_json::from_value::<ScheduleSpec>(object["spec"].clone()) else {
+            return;
+        };
+        assert_eq!(engine_schedule(&spec, &Dialect::ALL), found);
+        assert_eq!(schedule(&spec, &Dialect::ALL), found);
+        assert!(undecodable_schedule(&object).is_empty());
+    }
+
+    fn found(keep: &Value) -> Vec<String> {
+        let object = json!({ "spec": { "schedule": "@daily", "template": {}, "keep": keep } });
+        let raw = raw_schedule(&object, &Dialect::ALL);
+        if let Ok(spec) = serde_json::from_value::<ScheduleSpec>(object["spec"].clone()) {
+            let decoded = engine_schedule(&spec, &Dialect::ALL);
+            assert_eq!(raw, decoded, "{keep}");
+            assert_eq!(schedule(&spec, &Dialect::ALL), decoded, "{keep}");
+        }
+        raw.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn rules_that_cannot_be_meant_are_refused_with_all_reasons() {
+        const NONE: &[&str] = &[];
+        let nothing = "spec.keep: no rule keeps a backup; give a number to one of last, hourly, \
+                       daily, weekly, monthly, yearly, or leave spec.keep out";
+        for (keep, expected) in [
+            (json!(null), NONE),
+            (json!({ "daily": 7 }), NONE),
+            (json!({ "hourly": 10_000, "daily": 0, "later": {} }), NONE),
+            (json!({}), &[nothing]),
+            (json!({ "last": 0, "yearly": 0 }), &[nothing]),
+            (
+                json!({ "last": -1, "weekly": 10_001, "yearly": i64::MIN }),
+                &[
+                    "spec.keep.last: -1 is negative; give the number of backups to keep, or 0 for none",
+                    "spec.keep.weekly: 10001 is more than 10000",
+                    "spec.keep.yearly: -9223372036854775808 is negative; give the number of backups \
+                     to keep, or 0 for none",
+                ],
+            ),
+            (
+                json!("7 daily"),
+                &["spec.keep: must be an object, not a text"],
+            ),
+            (
+                json!({ "daily": "7", "monthly": 1.5, "weekly": -4 }),
+                &[
+                    "spec.keep.daily: invalid type: string \"7\", expected i64",
+                    "spec.keep.monthly: invalid type: floating point `1.5`, expected i64",
+                    "spec.keep.weekly: -4 is negative; give the number of backups to keep, or 0 for none",
+                ],
+            ),
+        ] {
+            assert_eq!(found(&keep), expected, "{keep}");
+        }
+    }
+
+    #[test]
+    fn errors_of_all_parts_are_found_at_once() {
+        let object = json!({ "spec": { "schedule": "61 * * * *", "keep": { "daily": "x" },
+            "template": { "ttl": "-1h" } } });
+        let fields: Vec<String> = raw_schedule(&object, &Dialect::ALL)
+            .into_iter()
+            .map(|finding| finding.field)
+            .collect();
+        assert_eq!(
+            fields,
+            ["spec.schedule", "spec.keep.daily", "spec.template.ttl"]
+        );
     }
 }

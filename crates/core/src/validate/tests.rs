@@ -1,3 +1,4 @@
+mod protection;
 mod restores;
 
 use serde_json::{Value, json};
@@ -102,11 +103,39 @@ fn a_backup_is_refused_for(#[case] spec: Value, #[case] expected: &[&str]) {
     json!({ "backupName": "b", "existingVolumeDataPolicy": "none", "uploaderConfig": { "deleteExtraFiles": false } }),
     &[],
 )]
-#[case::volumes_in_place(
-    json!({ "backupName": "b", "existingVolumeDataPolicy": "full", "uploaderConfig": { "deleteExtraFiles": true } }),
-    &["spec.existingVolumeDataPolicy", "spec.uploaderConfig.deleteExtraFiles"],
+#[case::extra_files_of_volumes_that_are_left_alone(
+    json!({ "backupName": "b", "uploaderConfig": { "deleteExtraFiles": true } }),
+    &["spec.uploaderConfig.deleteExtraFiles"],
 )]
-#[case::volumes_in_part(json!({ "backupName": "b", "existingVolumeDataPolicy": "incremental" }), &["spec.existingVolumeDataPolicy"])]
+#[case::volumes_in_place(
+    json!({ "backupName": "b", "existingVolumeDataPolicy": "full", "uploaderConfig": { "deleteExtraFiles": true },
+        "includedResources": ["persistentvolumeclaims", "PersistentVolumes"] }),
+    &[],
+)]
+#[case::volumes_in_part(
+    json!({ "backupName": "b", "existingVolumeDataPolicy": "incremental", "includedResources": ["pvc"] }),
+    &[],
+)]
+#[case::volumes_of_single_claims(
+    json!({ "backupName": "b", "existingVolumeDataPolicy": "full", "includedObjects": ["shop/pvc/data"] }),
+    &[],
+)]
+#[case::volumes_with_their_pods(
+    json!({ "backupName": "b", "existingVolumeDataPolicy": "full", "includedResources": ["pvc", "pods"] }),
+    &["spec.existingVolumeDataPolicy"],
+)]
+#[case::volumes_with_everything(
+    json!({ "backupName": "b", "existingVolumeDataPolicy": "incremental" }),
+    &["spec.existingVolumeDataPolicy"],
+)]
+#[case::volumes_with_other_objects(
+    json!({ "backupName": "b", "existingVolumeDataPolicy": "full", "includedObjects": ["shop/pvc/data", "shop/pods/web"] }),
+    &["spec.existingVolumeDataPolicy"],
+)]
+#[case::volumes_without_data(
+    json!({ "backupName": "b", "existingVolumeDataPolicy": "full", "includedResources": ["pvc"], "restorePVs": false }),
+    &["spec.existingVolumeDataPolicy"],
+)]
 #[case::volumes_otherwise(json!({ "backupName": "b", "existingVolumeDataPolicy": "replace" }), &["spec.existingVolumeDataPolicy"])]
 #[case::known_policy(json!({ "backupName": "b", "existingResourcePolicy": "update" }), &[])]
 #[case::modifier(json!({ "backupName": "b", "resourceModifier": { "kind": "x", "name": "m" } }), &["spec.resourceModifier.kind"])]

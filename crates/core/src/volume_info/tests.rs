@@ -3,7 +3,7 @@ use serde_json::json;
 
 use super::*;
 
-/// The JSON of earlier versions of this program, byte by byte.
+/// The JSON that Velero reads, byte by byte.
 #[rstest]
 #[case::csi_of_a_backup(
     r#"{"backupMethod":"CSISnapshot","completionTimestamp":"2026-01-01T00:00:05Z","csiSnapshotInfo":{"ReadyToUse":true,"driver":"disk","operationID":"shop/vs/2026-01-01T00:00:00Z","size":1024,"snapshotHandle":"snap-1","vscName":"content"},"preserveLocalSnapshot":true,"pvInfo":{"labels":{"zone":"a"},"reclaimPolicy":"Delete"},"pvName":"pv-a","pvcName":"a","pvcNamespace":"shop","result":"succeeded","skipped":false,"snapshotDataMoved":false,"startTimestamp":"2026-01-01T00:00:00Z"}"#

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use backup_core::{api::DrillSpec, drill::restore_spec};
 use proptest::prelude::*;
 
 use super::*;
@@ -381,6 +382,11 @@ fn a_deletion_meets_whoever_has_to_do_with_its_backup() {
         (of("b"), Footprint::everything(), true),
         // A backup reads no other backup.
         (of("b"), Footprint::of_backup(&backup(&[], &[])), false),
+        (
+            Footprint::everything(),
+            Footprint::of_backup(&backup(&[], &[])),
+            false,
+        ),
     ] {
         assert_eq!(one.shares_backup(&other), meet, "{one:?}\n{other:?}");
         assert_eq!(other.shares_backup(&one), meet, "the other way round");
@@ -389,6 +395,12 @@ fn a_deletion_meets_whoever_has_to_do_with_its_backup() {
             "a deletion touches no namespace: {other:?}"
         );
     }
+}
+
+#[test]
+fn a_plain_name_takes_its_length_quotes_and_a_comma() {
+    let bytes = |names: &[&str]| Footprint::namespaces(names.iter().copied()).bytes_at_most();
+    assert_eq!(bytes(&["shop", "blog"]), bytes(&["shop"]) + 7);
 }
 
 #[test]
@@ -605,6 +617,26 @@ proptest! {
     fn overlap_is_symmetric_and_everything_overlaps_all(a in any_footprint(), b in any_footprint()) {
         prop_assert_eq!(a.overlaps(&b), b.overlaps(&a));
         prop_assert!(a.overlaps(&Footprint::everything()));
+    }
+}
+
+/// So nobody waits for a drill who works in the namespaces of its backup.
+#[test]
+fn a_drill_touches_its_scratch_namespaces_alone() {
+    let namespaces = ["shop".to_owned(), "db".to_owned()].into();
+    let spec = restore_spec("b", "0123abcd", &namespaces, DrillSpec::default());
+    let scratch = ["drill-0123abcd-db", "drill-0123abcd-shop"];
+    for source in [None, Some(backup(&[], &[]))] {
+        let drill = Footprint::of_restore(&spec, source.as_ref());
+        assert_eq!(drill, Footprint::namespaces(scratch));
+        for (names, expected) in [
+            (&["shop"][..], false),
+            (&["shop", "db"], false),
+            (&["drill-0123abcd-shop"], true),
+        ] {
+            let other = Footprint::of_backup(&backup(names, &[]));
+            assert_eq!(drill.overlaps(&other), expected, "{names:?}");
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use super::{LedgerRepair, LedgerStore, body};
 use crate::{VELERO_SCOPE, ledger::MAX_BYTES};
 
 const GRACE: Duration = Duration::from_mins(2);
-const LOOKS: Duration = Duration::from_secs(10);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 fn annotation<'a>(lease: &'a Value, name: &str) -> &'a str {
     lease["metadata"]["annotations"][name]
@@ -146,10 +146,10 @@ async fn is_repaired(edit: Edit) -> Option<bool> {
     for look in 0..16 {
         // A failed look is followed by the next.
         _ = repair
-            .repair(&store, VELERO_SCOPE, start + LOOKS * look)
+            .repair(&store, VELERO_SCOPE, start + CHECK_INTERVAL * look)
             .await;
     }
-    let deadline = tokio::time::Instant::now() + LOOKS;
+    let deadline = tokio::time::Instant::now() + CHECK_INTERVAL;
     Some(
         store
             .change(VELERO_SCOPE, deadline, |ledger| ledger.epoch += 1)
@@ -186,10 +186,7 @@ async fn a_serial_that_no_ledger_reaches_is_no_serial() {
     assert!(store.read(VELERO_SCOPE).await.is_ok());
     let (_, store) = with_serial(&(body::MAX_SERIAL + 1).to_string()).await;
     let error = store.read(VELERO_SCOPE).await.unwrap_err().to_string();
-    assert!(
-        error.contains("no ledger reaches") && error.contains("until it is rebuilt"),
-        "{error}"
-    );
+    assert_says!(error, "no ledger reaches", "until it is rebuilt");
 }
 
 /// The policy allows no write over it. A ledger existed, so late creations are waited for, whatever
@@ -219,7 +216,7 @@ async fn a_ledger_that_cannot_be_written_any_more_is_lost_and_made_again() {
         assert_eq!(error.category(), "rebuilding", "{marker:?}");
         for look in 1..16 {
             repair
-                .repair(&store, VELERO_SCOPE, start + LOOKS * look)
+                .repair(&store, VELERO_SCOPE, start + CHECK_INTERVAL * look)
                 .await
                 .unwrap();
         }

@@ -203,7 +203,7 @@ impl Ledger {
         for WireClaim(kind, namespace, name, stored) in wire.claims {
             let key = ObjectKey::new(kind, &namespace, &name);
             if !keys.insert(key.clone()) {
-                return Err(unreadable(&format!("{key} stands in it twice")));
+                return Err(unreadable(&format!("{key} is in it twice")));
             }
             let mut entries = Vec::with_capacity(stored.len());
             for WireEntry(uid, index, state, epoch, since, special) in stored {

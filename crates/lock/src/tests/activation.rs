@@ -179,7 +179,7 @@ async fn who_waits_may_not_work_and_is_no_failure() {
     for _ in 0..2 {
         match activate(&store, &restore("r"), "2").await {
             Err(error @ ActivateError::Waiting(_)) => {
-                assert!(error.to_string().contains("Backup velero/b"), "{error}");
+                assert_says!(error, "Backup velero/b");
                 assert_eq!((error.category(), error.is_transient()), ("waiting", false));
             }
             other => panic!("{other:?}"),

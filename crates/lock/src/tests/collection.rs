@@ -148,7 +148,7 @@ async fn an_age_begins_anew_when_the_object_was_there_in_between() {
     let (api, store) = setup();
     admit(&store, &restore("r"), "1").await.unwrap();
     let start = Instant::now();
-    let looks = crate::LedgerReconciler::period(GRACE) * 3;
+    let looks = crate::collect::look_period(GRACE) * 3;
     let mut times = Collector::new(Times::default(), store.ends());
     let claim = ledger(&store).await.claims[0].clone();
     let there = crate::transition::ObservedState {
@@ -413,7 +413,7 @@ async fn a_thousand_orphans_are_collected_within_thirty_seconds() {
         if ledger(&store).await.is_empty() {
             break;
         }
-        tokio::time::sleep(crate::LedgerReconciler::period(GRACE)).await;
+        tokio::time::sleep(crate::collect::look_period(GRACE)).await;
     }
     let took = now() - (start + GRACE);
     assert!(took <= Duration::from_secs(30), "{took:?} after the grace");

@@ -21,10 +21,7 @@ async fn a_first_ledger_holds_what_runs_already() {
         &json!({"ttl": 7}),
     );
     let refused = admit(&store, &restore("r"), "5").await.unwrap_err();
-    assert!(
-        refused.to_string().contains("Backup velero/future"),
-        "{refused}"
-    );
+    assert_says!(refused, "Backup velero/future");
     // The refused change was not written, but the ledger was created.
     let ledger = ledger(&store).await;
     assert_eq!((ledger.len(), ledger.status), (3, Status::Open));

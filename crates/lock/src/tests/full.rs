@@ -64,7 +64,7 @@ async fn a_ledger_opens_whatever_runs(#[values(false, true)] lost: bool) {
         .await
         .unwrap_err()
         .to_string();
-    assert!(refused.contains("overflow"), "{refused}");
+    assert_says!(refused, "overflow");
     assert!(admit(&store, &restore("r"), "r").await.is_err());
     tend(&store).await;
     assert!(ledger(&store).await.overflows(), "still");

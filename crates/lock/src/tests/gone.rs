@@ -6,9 +6,8 @@ use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::{
-    Installations, RunningObjects,
-    collect::{CollectionOutcome, collect_gone},
-    observe::ObservedObject,
+    Installations, RunningObjects, collect::CollectionOutcome, observe::ObservedObject,
+    reconciler::collect_gone,
 };
 
 /// A watch of Velero's objects in one namespace.

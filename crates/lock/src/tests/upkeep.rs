@@ -4,7 +4,7 @@
 use tokio::{task::JoinHandle, time::sleep};
 
 use super::*;
-use crate::{LedgerReconciler, RunningObjects};
+use crate::{LedgerReconciler, RunningObjects, collect::look_period};
 
 fn velero(api: &FakeApi) -> ProtectedProfile {
     ProtectedProfile::new(api.client(), "velero", Profile::velero(), GRACE)
@@ -40,7 +40,7 @@ async fn an_idle_ledger_costs_two_requests_a_minute() {
     let (before, writes) = (api.log().len(), api.writes());
     sleep(Duration::from_mins(20)).await;
     let asked = api.log().split_off(before);
-    // Twice the ledger itself is read as well, and looked at again soon after.
+    // Twice the ledger itself is read as well, and checked again soon after.
     assert!(asked.len() <= 20 * 2 + 2 * 5, "{}: {asked:?}", asked.len());
     assert_eq!(api.writes(), writes);
 }
@@ -53,7 +53,7 @@ async fn a_claim_after_a_long_pause_is_looked_at_as_soon_as_any_other() {
         .await
         .unwrap();
     // First sight, suspicion and end, each within a period.
-    sleep(GRACE + 3 * LedgerReconciler::period(GRACE)).await;
+    sleep(GRACE + 3 * look_period(GRACE)).await;
     assert!(ledger(&protected.store).await.is_empty());
     assert!(api.get(&velero_path("Backup", "orphan")).is_none());
 }
@@ -63,9 +63,9 @@ async fn a_lost_ledger_that_somebody_needs_is_rebuilt_at_once() {
     let (api, protected) = idle().await;
     api.delete(LEDGER_PATH);
     assert_eq!(trouble(&protected.store).await, Some("rebuilding"));
-    sleep(LedgerReconciler::period(GRACE) + Duration::from_secs(1)).await;
+    sleep(look_period(GRACE) + Duration::from_secs(1)).await;
     assert!(api.get(LEDGER_PATH).is_some(), "it was not looked after");
-    sleep(GRACE + LedgerReconciler::period(GRACE)).await;
+    sleep(GRACE + look_period(GRACE)).await;
     assert_eq!(trouble(&protected.store).await, None);
 }
 
@@ -82,7 +82,7 @@ async fn a_ledger_that_lists_do_not_show_is_repaired_all_the_same() {
     assert_eq!(trouble(&protected.store).await, None);
 }
 
-/// The ledger of a database cluster is temporary: it is looked at until it is removed.
+/// The ledger of a database cluster is temporary: it is checked until it is removed.
 #[tokio::test(start_paused = true)]
 async fn an_empty_ledger_of_a_profile_is_removed_although_nothing_happens() {
     let api = FakeApi::new();

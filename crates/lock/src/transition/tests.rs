@@ -9,6 +9,22 @@ use super::{
 use crate::footprint::Footprint;
 
 const UID: &str = "1";
+const TOMBSTONES: EndRules = EndRules {
+    settles: false,
+    tombstones: true,
+};
+const ALL_RULES: EndRules = EndRules {
+    settles: true,
+    tombstones: true,
+};
+
+/// Whether the entry has been in this state for its timeout, and nothing else.
+fn aged(aged: bool) -> PriorObservation {
+    PriorObservation {
+        aged,
+        ..PriorObservation::default()
+    }
+}
 
 fn entry(state: State, suspect: bool) -> Entry {
     Entry {
@@ -66,6 +82,19 @@ struct Case {
 }
 
 impl Case {
+    /// Not suspected, on a settled target, without any rule or history.
+    fn new(kind: ObjectKind, state: State, found: Found) -> Self {
+        Self {
+            kind,
+            state,
+            found,
+            suspect: false,
+            settled: true,
+            prior: PriorObservation::default(),
+            ends: EndRules::default(),
+        }
+    }
+
     fn transition(self) -> EntryTransition {
         let key = ObjectKey::new(self.kind, "velero", "x");
         decide(
@@ -132,16 +161,7 @@ fn a_first_look_ends_what_is_over_and_nothing_else(
     #[case] expected: [EntryTransition; 5],
 ) {
     for (found, expected) in Found::ALL.into_iter().zip(expected) {
-        let (prior, ends) = (PriorObservation::default(), EndRules::default());
-        let case = Case {
-            kind,
-            state,
-            found,
-            suspect: false,
-            settled: true,
-            prior,
-            ends,
-        };
+        let case = Case::new(kind, state, found);
         assert_eq!(case.transition(), expected, "{case:?}");
     }
 }
@@ -152,7 +172,7 @@ fn ends(reason: Reason) -> EntryTransition {
 
 #[test]
 fn an_orphan_takes_a_whole_grace_and_a_suspicion_before_it() {
-    for (aged, suspect, tombstones, expected) in [
+    for (is_aged, suspect, tombstones, expected) in [
         (false, false, false, Keep),
         (false, true, false, Keep),
         (true, false, false, Suspect),
@@ -165,22 +185,15 @@ fn an_orphan_takes_a_whole_grace_and_a_suspicion_before_it() {
         for kind in [ObjectKind::Backup, ObjectKind::Restore] {
             for state in [State::Reserved, State::Waiting] {
                 for found in [Found::Nothing, Found::Another] {
-                    let prior = PriorObservation {
-                        aged,
-                        ..PriorObservation::default()
-                    };
                     let ends = EndRules {
                         tombstones,
                         settles: false,
                     };
                     let case = Case {
-                        kind,
-                        state,
-                        found,
                         suspect,
-                        settled: true,
-                        prior,
+                        prior: aged(is_aged),
                         ends,
+                        ..Case::new(kind, state, found)
                     };
                     assert_eq!(case.transition(), expected, "{case:?}");
                 }
@@ -211,20 +224,11 @@ fn every_way_to_be_an_orphan_ends_in_bounded_time_and_not_early(
     #[case] what: &str,
     #[case] found: Found,
 ) {
-    let look = |suspect, aged| {
-        let prior = PriorObservation {
-            aged,
-            ..PriorObservation::default()
-        };
-        let (state, ends) = (State::Reserved, EndRules::default());
+    let look = |suspect, is_aged| {
         Case {
-            kind: ObjectKind::Restore,
-            state,
-            found,
             suspect,
-            settled: true,
-            prior,
-            ends,
+            prior: aged(is_aged),
+            ..Case::new(ObjectKind::Restore, State::Reserved, found)
         }
         .transition()
     };
@@ -235,27 +239,12 @@ fn every_way_to_be_an_orphan_ends_in_bounded_time_and_not_early(
 #[test]
 fn a_creation_of_unknown_outcome_that_landed_after_all_is_an_orphan_no_more() {
     for suspect in [false, true] {
-        for aged in [false, true] {
-            let prior = PriorObservation {
-                aged,
-                ..PriorObservation::default()
-            };
-            let (state, found, ends) = (
-                State::Reserved,
-                Found::Itself,
-                EndRules {
-                    tombstones: true,
-                    settles: true,
-                },
-            );
+        for is_aged in [false, true] {
             let case = Case {
-                kind: ObjectKind::Restore,
-                state,
-                found,
                 suspect,
-                settled: true,
-                prior,
-                ends,
+                prior: aged(is_aged),
+                ends: ALL_RULES,
+                ..Case::new(ObjectKind::Restore, State::Reserved, Found::Itself)
             };
             assert_eq!(case.transition(), Keep, "{case:?}");
         }
@@ -275,18 +264,10 @@ fn what_was_seen_stored_needs_no_grace_once_it_is_gone() {
                     stored: true,
                     ..PriorObservation::default()
                 };
-                let ends = EndRules {
-                    tombstones: true,
-                    settles: false,
-                };
                 let case = Case {
-                    kind,
-                    state,
-                    found,
-                    suspect: false,
-                    settled: true,
                     prior,
-                    ends,
+                    ends: TOMBSTONES,
+                    ..Case::new(kind, state, found)
                 };
                 assert_eq!(case.transition(), End(Reason::Gone), "{case:?}");
             }
@@ -303,22 +284,15 @@ fn a_restore_that_worked_keeps_its_place_while_its_target_settles() {
             (true, true, Settle(Reason::Over)),
             (true, false, Settle(Reason::Over)),
         ] {
-            let (prior, ends) = (
-                PriorObservation::default(),
-                EndRules {
-                    settles,
-                    tombstones: true,
-                },
-            );
+            let ends = EndRules {
+                settles,
+                tombstones: true,
+            };
             let of = |kind| {
                 Case {
-                    kind,
-                    state,
-                    found: Found::Ended,
-                    suspect: false,
                     settled,
-                    prior,
                     ends,
+                    ..Case::new(kind, state, Found::Ended)
                 }
                 .transition()
             };
@@ -338,10 +312,6 @@ fn a_restore_that_worked_keeps_its_place_while_its_target_settles() {
 
 #[test]
 fn a_restore_that_only_waited_has_nothing_to_settle() {
-    let ends = EndRules {
-        settles: true,
-        tombstones: true,
-    };
     for (found, prior, expected) in [
         (Found::Ended, PriorObservation::default(), End(Reason::Over)),
         (
@@ -356,13 +326,10 @@ fn a_restore_that_only_waited_has_nothing_to_settle() {
         for settled in [false, true] {
             let (kind, state) = (ObjectKind::Restore, State::Waiting);
             let case = Case {
-                kind,
-                state,
-                found,
-                suspect: false,
                 settled,
                 prior,
-                ends,
+                ends: ALL_RULES,
+                ..Case::new(kind, state, found)
             };
             assert_eq!(case.transition(), expected, "{case:?}");
             let mut ledger = Ledger::default();
@@ -393,15 +360,10 @@ fn a_place_settles_for_its_time_and_until_the_target_is_well_but_not_for_ever() 
             overdue,
             stored: true,
         };
-        let (kind, state, found) = (ObjectKind::Restore, State::Settling, Found::Ended);
         let case = Case {
-            kind,
-            state,
-            found,
-            suspect: false,
             settled,
             prior,
-            ends: EndRules::default(),
+            ..Case::new(ObjectKind::Restore, State::Settling, Found::Ended)
         };
         assert_eq!(case.transition() == End(Reason::Settled), ended, "{case:?}");
     }
@@ -410,71 +372,42 @@ fn a_place_settles_for_its_time_and_until_the_target_is_well_but_not_for_ever() 
 #[test]
 fn the_word_of_a_refused_restore_lapses_and_nothing_else_ends_it() {
     for found in Found::ALL {
-        for (aged, expected) in [(false, Keep), (true, End(Reason::Lapsed))] {
+        for (is_aged, of_expected, of_refused) in [
+            (false, Keep, Keep),
+            (true, EntryTransition::Lapse, End(Reason::Lapsed)),
+        ] {
             let expecting = Entry {
                 word: Word::Expected,
                 ..entry(State::Intent, true)
             };
-            let prior = PriorObservation {
-                aged,
-                ..PriorObservation::default()
-            };
             let (key, observed) = (ObjectKey::restore("velero", "x"), found.observed(true));
-            let lapse = decide(&key, &expecting, &observed, prior, EndRules::default());
-            assert_eq!(
-                lapse,
-                if aged { EntryTransition::Lapse } else { Keep },
-                "{found:?}"
-            );
+            let rules = EndRules::default();
+            let lapse = decide(&key, &expecting, &observed, aged(is_aged), rules);
+            assert_eq!(lapse, of_expected, "{found:?}");
             let prior = PriorObservation {
-                aged,
+                aged: is_aged,
                 stored: true,
                 overdue: true,
             };
-            let (kind, state, ends) = (
-                ObjectKind::Restore,
-                State::Intent,
-                EndRules {
-                    settles: true,
-                    tombstones: true,
-                },
-            );
             let case = Case {
-                kind,
-                state,
-                found,
                 suspect: true,
-                settled: true,
                 prior,
-                ends,
+                ends: ALL_RULES,
+                ..Case::new(ObjectKind::Restore, State::Intent, found)
             };
-            assert_eq!(case.transition(), expected, "{case:?}");
+            assert_eq!(case.transition(), of_refused, "{case:?}");
         }
     }
 }
 
 #[test]
 fn a_deletion_that_never_began_is_an_orphan_and_one_that_began_stays() {
-    let (kind, state) = (ObjectKind::Deletion, State::Reserved);
     let of = |found, suspect| {
-        let (prior, ends) = (
-            PriorObservation {
-                aged: true,
-                ..PriorObservation::default()
-            },
-            EndRules {
-                settles: true,
-                tombstones: true,
-            },
-        );
         Case {
-            kind,
-            state,
-            found,
             suspect,
-            settled: true,
-            prior,
-            ends,
+            prior: aged(true),
+            ends: ALL_RULES,
+            ..Case::new(ObjectKind::Deletion, State::Reserved, found)
         }
         .transition()
     };
@@ -500,13 +433,7 @@ fn a_revival_is_judged_by_what_comes_after_it(
     #[case] settled: bool,
     #[case] expected: [EntryTransition; 3],
 ) {
-    let (key, ends) = (
-        ObjectKey::restore("db", "x"),
-        EndRules {
-            settles: false,
-            tombstones: true,
-        },
-    );
+    let key = ObjectKey::restore("db", "x");
     let observed = Found::Ended.observed(settled);
     let look = |suspect, aged| {
         let entry = Entry {
@@ -514,17 +441,12 @@ fn a_revival_is_judged_by_what_comes_after_it(
             ..entry(State::Reserved, suspect)
         };
         // The object existed before, so it was seen; its existence proves nothing.
-        decide(
-            &key,
-            &entry,
-            &observed,
-            PriorObservation {
-                aged,
-                stored: true,
-                overdue: false,
-            },
-            ends,
-        )
+        let prior = PriorObservation {
+            aged,
+            stored: true,
+            overdue: false,
+        };
+        decide(&key, &entry, &observed, prior, TOMBSTONES)
     };
     assert_eq!(
         [look(false, false), look(false, true), look(true, true)],
@@ -534,22 +456,12 @@ fn a_revival_is_judged_by_what_comes_after_it(
         revives: "41".to_owned(),
         ..entry(State::Collected, false)
     };
-    let prior = PriorObservation::default();
-    assert_eq!(
-        decide(&key, &collected, &observed, prior, ends),
-        Keep,
-        "it may still come"
-    );
-    assert_eq!(
-        decide(
-            &key,
-            &collected,
-            &Found::Nothing.observed(true),
-            prior,
-            ends
-        ),
-        Keep
-    );
+    // It may still come.
+    for observed in [observed, Found::Nothing.observed(true)] {
+        let prior = PriorObservation::default();
+        let transition = decide(&key, &collected, &observed, prior, TOMBSTONES);
+        assert_eq!(transition, Keep, "{observed:?}");
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use object_store::PutPayload;
 use parking_lot::Mutex;
 use rustic_core::{BytesList, FileType, Id, ReadBackend, RusticResult, WriteBackend};
 
-use super::errors::to_rustic;
+use super::{errors::to_rustic, layout::key};
 use crate::{MoverError, objects::Objects};
 
 /// Largest pack of folders that is kept in memory (bytes). Larger ones are read piece by piece.
@@ -28,6 +28,8 @@ pub(super) struct ObjectBackend {
     only_key: Option<Id>,
     /// The volume that is restored into: the operation is stopped when it is full.
     target: Option<PathBuf>,
+    /// Folder in which each snapshot is noted before it is written.
+    notes: Option<String>,
     tree_packs: PackCache,
     written_keys: Mutex<Vec<Id>>,
     /// Set once the config was read. It is not written then: changes are for this operation only.
@@ -41,9 +43,15 @@ impl ObjectBackend {
             objects,
             only_key,
             target,
+            notes: None,
             written_keys: Mutex::default(),
             has_config: AtomicBool::new(false),
         }
+    }
+
+    /// The same, with notes of snapshots in this folder.
+    pub(super) fn noting(self, notes: Option<String>) -> Self {
+        Self { notes, ..self }
     }
 
     /// The keys that this operation has written.
@@ -109,7 +117,14 @@ impl ObjectBackend {
                 self.objects.put(&key, payload)
             }
             // They refer to packs: all uploads in the background are done first.
-            FileType::Index | FileType::Snapshot => self.objects.put(&key, payload),
+            FileType::Index => self.objects.put(&key, payload),
+            FileType::Snapshot => {
+                if let Some(folder) = &self.notes {
+                    let note = format!("{folder}/{}", &*id.to_hex());
+                    self.objects.put(&note, PutPayload::new())?;
+                }
+                self.objects.put(&key, payload)
+            }
         }
     }
 
@@ -128,8 +143,8 @@ impl ObjectBackend {
             if file_type == FileType::Key && self.only_key.is_some_and(|only| only != id) {
                 continue;
             }
-            let size = u32::try_from(size).map_err(|_| MoverError::Damaged {
-                detail: format!("{} has {size} bytes", key(file_type, &id)),
+            let size = u32::try_from(size).map_err(|_| {
+                MoverError::damaged(&key(file_type, &id), &format!("it has {size} bytes"))
             })?;
             files.push((id, size));
         }
@@ -198,25 +213,12 @@ impl WriteBackend for ObjectBackend {
     }
 }
 
-/// The key of a file below the repository's prefix, as restic lays it out.
-pub(super) fn key(file_type: FileType, id: &Id) -> String {
-    let name = id.to_hex();
-    let folder = file_type.dirname();
-    match file_type {
-        FileType::Config => folder.to_owned(),
-        FileType::Pack => format!("{folder}/{}/{}", &name[..2], &*name),
-        _ => format!("{folder}/{}", &*name),
-    }
-}
-
 /// Fails unless all bytes are there: rustic_core would panic.
 fn exactly(bytes: Bytes, key: &str, length: u32) -> Result<Bytes, MoverError> {
     if bytes.len() == length as usize {
         return Ok(bytes);
     }
-    Err(MoverError::Damaged {
-        detail: format!("{key} is too short"),
-    })
+    Err(MoverError::damaged(key, "it is too short"))
 }
 
 /// Packs of folders, which are read in many small pieces: thousands of requests without a cache.

@@ -32,6 +32,9 @@ pub struct BackupRequest {
     /// The path that the snapshot shows; it does not say where the volume is mounted now.
     pub path: PathBuf,
     pub tags: Vec<String>,
+    /// Folder of the repository in which the snapshot's id is noted before the snapshot is written
+    /// ([`backup_core::data_movement::snapshot_notes`]).
+    pub notes: Option<String>,
     /// Reads all files, also those that look like in the snapshot before.
     pub read_all: bool,
 }
@@ -41,7 +44,7 @@ pub(super) fn backup(
     request: &BackupRequest,
     job: &Job,
 ) -> Result<Report, MoverError> {
-    let session = Session::new(repository, job, None);
+    let session = Session::new(repository, job, None).noting(request.notes.clone());
     match &request.source {
         Source::Folder(folder) => {
             let mut source = FolderSource::open(folder, job)?;
@@ -124,3 +127,6 @@ fn report(saved: &SnapshotFile) -> Report {
         ..Report::default()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,11 +9,15 @@ use std::{
 };
 
 use rustic_core::{
-    BlobId, IndexedFullStatus, Repository as RusticRepository,
+    BlobId, Id, IndexedFullStatus, Repository as RusticRepository,
     repofile::{BlobType, SnapshotFile},
 };
 
-use super::{Job, Report, device_source::BLOCK_FILE, errors::OrMoverError as _};
+use super::{
+    Job, Report,
+    device_source::BLOCK_FILE,
+    errors::{OrMoverError as _, of_pack},
+};
 use crate::{MoverError, volume::open_target};
 
 /// Maximum number of pieces that are read and written side by side. A piece has at most 8 MiB.
@@ -22,6 +26,8 @@ const PARALLEL_PIECES: usize = 4;
 /// A piece of the device.
 struct Piece {
     blob: BlobId,
+    /// Id of the pack that it is in.
+    pack: Id,
     offset: u64,
 }
 
@@ -41,13 +47,15 @@ pub(super) fn restore(
         let entry = opened.get_index_entry(id).ours(url)?;
         pieces.push(Piece {
             blob: BlobId::from(*id),
+            pack: *entry.pack,
             offset: size,
         });
         size += u64::from(entry.location.data_length());
     }
     if size != node.meta.size {
-        let detail = format!("the snapshot has {size} bytes of {}", node.meta.size);
-        return Err(MoverError::Damaged { detail });
+        let object = format!("snapshot {}", &*snapshot.id.to_hex());
+        let reason = format!("it has {size} bytes of {}", node.meta.size);
+        return Err(MoverError::damaged(&object, &reason));
     }
     job.progress.set_total(size);
     let device = open_target(target, size)?;
@@ -111,7 +119,8 @@ impl PieceWriter<'_> {
         let data = self
             .opened
             .get_blob_cached(&piece.blob, BlobType::Data)
-            .ours(self.url)?;
+            .ours(self.url)
+            .map_err(|error| of_pack(error, &piece.pack))?;
         // Zeros, too: the device may hold other data.
         self.device
             .write_all_at(&data, piece.offset)

@@ -1,6 +1,12 @@
-//! Search for damage.
+//! Search for damage. Backups may run meanwhile, a prune may not.
+//!
+//! Data that is written during a check is never reported as damaged: packs are listed after the
+//! index that names them was read, and snapshots before the index by which their folders are found.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroU8,
+};
 
 use backup_core::data_movement::{AffectedSnapshot, CheckReport};
 use rustic_core::{
@@ -10,7 +16,12 @@ use rustic_core::{
 };
 use sha2::{Digest as _, Sha256};
 
-use super::{Job, Repository, backend::key, errors::OrMoverError as _, session::Session};
+use super::{
+    Job, Repository,
+    errors::{OrMoverError as _, brief},
+    layout::key,
+    session::Session,
+};
 use crate::{MoverError, failures::FailureLog};
 
 /// Size of the pieces in which packs are read (bytes).
@@ -20,15 +31,48 @@ const PIECE: u64 = 16 << 20;
 const MAX_SNAPSHOTS: usize = 100;
 
 /// How thorough a check is.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct CheckRequest {
-    /// Reads all data, which finds packs that were changed in the store.
-    pub read_data: bool,
+    /// Data to read, which finds packs that were changed in the store.
+    pub read: DataToRead,
+    /// Full ids of packs to read as well. Those that are in no index are left out.
+    pub packs: BTreeSet<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DataToRead {
+    #[default]
+    Nothing,
+    Part(DataPart),
+    Everything,
+}
+
+/// One of several parts of the data, of about the same size. Each pack is in one of them, by its id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataPart {
+    /// From 1 on.
+    pub part: u8,
+    /// Number of all parts.
+    pub parts: NonZeroU8,
+}
+
+impl CheckRequest {
+    fn reads(&self, id: &Id) -> bool {
+        let is_in_part = match self.read {
+            DataToRead::Nothing => false,
+            DataToRead::Part(DataPart { part, parts }) => {
+                let parts = u32::from(parts.get());
+                id.as_u32() % parts == u32::from(part) % parts
+            }
+            DataToRead::Everything => true,
+        };
+        is_in_part || self.packs.contains(id.to_hex().as_str())
+    }
 }
 
 pub(super) fn check(
     repository: &Repository,
-    request: CheckRequest,
+    request: &CheckRequest,
     job: &Job,
 ) -> Result<CheckReport, MoverError> {
     let session = Session::new(repository, job, None);
@@ -40,11 +84,10 @@ pub(super) fn check(
         damaged: BTreeSet::new(),
         report: CheckReport::default(),
     };
-    let packs = check.compare_packs(&opened)?;
+    let mut packs = check.compare_packs(&opened)?;
     check.check_trees(&opened)?;
-    if request.read_data {
-        check.read_packs(&packs)?;
-    }
+    packs.retain(|id, _| request.reads(id));
+    check.read_packs(&packs)?;
     if check.failures.collected().count > 0 {
         check.find_affected(opened)?;
     }
@@ -100,7 +143,8 @@ impl Check<'_> {
         Ok(whole)
     }
 
-    /// Walks over all folders of all snapshots.
+    /// Walks over all folders of all snapshots. rustic_core lists the snapshots first, and then reads
+    /// the index once more.
     fn check_trees(&mut self, opened: &RusticRepository<OpenStatus>) -> Result<(), MoverError> {
         let results = opened
             .check(CheckOptions::default())
@@ -112,7 +156,7 @@ impl Check<'_> {
         for (level, finding) in &results.0 {
             // The level has no public name. Findings about packs are ours already.
             let is_error = format!("{level:?}") == "Error";
-            let text = finding.to_string();
+            let text = brief(finding);
             if is_error && !text.starts_with("pack ") {
                 self.failures.record("index".as_ref(), &text);
             }
@@ -215,5 +259,29 @@ impl Check<'_> {
             Ok(entry) => self.damaged.contains(&*entry.pack),
             Err(_) => true,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_pack_is_in_one_part_and_no_part_is_empty() {
+        let parts = NonZeroU8::new(30).unwrap();
+        let mut counts = vec![0; usize::from(parts.get()) + 1];
+        for _ in 0..3000 {
+            let id = Id::random();
+            let of_part = |part: u8| CheckRequest {
+                read: DataToRead::Part(DataPart { part, parts }),
+                ..CheckRequest::default()
+            };
+            let found: Vec<u8> = (1..=parts.get())
+                .filter(|part| of_part(*part).reads(&id))
+                .collect();
+            assert_eq!(found.len(), 1, "{id}");
+            counts[usize::from(found[0])] += 1;
+        }
+        assert!(counts[1..].iter().all(|count| *count > 0), "{counts:?}");
     }
 }

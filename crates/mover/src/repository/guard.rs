@@ -38,11 +38,23 @@ fn from_panic(panic: &(dyn Any + Send)) -> MoverError {
             detail: "it is full: restore into a larger one".to_owned(),
         };
     }
-    MoverError::panicked(message)
+    MoverError::panicked(readable(message))
+}
+
+/// What an error of rustic_core says in a panic, which shows all its fields.
+fn readable(message: &str) -> &str {
+    let fields = message
+        .split_once("RusticError {")
+        .map(|(_, fields)| fields);
+    let guidance = fields.and_then(|fields| fields.split_once("guidance: \""));
+    let guidance = guidance.and_then(|(_, rest)| rest.split_once("\", "));
+    guidance.map_or(message, |(guidance, _)| guidance)
 }
 
 #[cfg(test)]
 mod tests {
+    use rustic_core::{ErrorKind, RusticError};
+
     use super::*;
 
     #[test]
@@ -50,6 +62,18 @@ mod tests {
         let error = run::<()>(&StopFlag::default(), || panic!("at {}", 7)).unwrap_err();
         assert_eq!(error, MoverError::panicked("at 7"));
         assert_eq!(error.category(), "panic");
+    }
+
+    #[test]
+    fn an_error_of_rustic_core_in_a_panic_is_shown_without_its_backtrace() {
+        let error = run::<()>(&StopFlag::default(), || {
+            let error = RusticError::new(ErrorKind::Internal, "The pack has no header.");
+            Err::<(), _>(error).map_err(|error| panic!("called unwrap: {error:?}"))
+        });
+        assert_eq!(
+            error.unwrap_err(),
+            MoverError::panicked("The pack has no header.")
+        );
     }
 
     #[test]

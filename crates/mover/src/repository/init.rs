@@ -2,7 +2,7 @@
 
 use rustic_core::{ConfigOptions, FileType, KeyOptions};
 
-use super::{Job, Repository, backend::key, errors::OrMoverError as _, session::Session};
+use super::{Job, Repository, errors::OrMoverError as _, layout::key, session::Session};
 use crate::MoverError;
 
 /// Size of a pack of file contents. Packs do not grow with the repository: a restore holds

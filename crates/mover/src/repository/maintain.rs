@@ -5,7 +5,7 @@ use std::time::Duration;
 use backup_core::data_movement::MaintainReport;
 use rustic_core::{FileType, Id, PruneOptions, jiff::Span};
 
-use super::{Job, Repository, backend::key, errors::OrMoverError as _, session::Session};
+use super::{Job, Repository, errors::OrMoverError as _, layout::key, session::Session};
 use crate::MoverError;
 
 /// What is removed.

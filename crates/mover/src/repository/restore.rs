@@ -19,7 +19,6 @@ use super::{
     errors::{OrMoverError as _, to_rustic},
     record::{VolumeKind, VolumeRecord},
     session::Session,
-    source::unix_permissions,
     verify::Verification,
 };
 use crate::{MoverError, failures::FailureLog};
@@ -40,6 +39,23 @@ pub enum ExistingFiles {
     Replace,
     /// Those with the size and time of the snapshot's stay; the others are restored or removed.
     Update,
+    /// All files of the snapshot are restored; files that it does not have stay.
+    Overwrite,
+    /// Those with the size and time of the snapshot's stay, and so do files that it does not have;
+    /// the others are restored.
+    Amend,
+}
+
+impl ExistingFiles {
+    /// Whether files that the snapshot does not have are removed while it is restored.
+    fn removes_extra(self) -> bool {
+        self == Self::Update
+    }
+
+    /// Whether a file with the size and time of the snapshot's stays.
+    fn keeps_unchanged(self) -> bool {
+        matches!(self, Self::Update | Self::Amend)
+    }
 }
 
 /// Which snapshot is restored, and where.
@@ -173,7 +189,7 @@ impl FolderRestore<'_> {
     fn options(&self) -> Result<RestoreOptions, MoverError> {
         let mut options = RestoreOptions::default();
         options.numeric_id = true;
-        options.delete = self.request.existing == ExistingFiles::Update;
+        options.delete = self.request.existing.removes_extra();
         // Its type has no public name. Zeros are not written then: no file may have other contents
         // there, which `prepare` sees to.
         options.sparse = serde_json::from_value(json!("ByContent"))
@@ -219,15 +235,18 @@ impl FolderRestore<'_> {
                 for entry in fs::read_dir(target).map_err(failed)? {
                     self.job.stop.check()?;
                     let path = entry.map_err(failed)?.path();
+                    if is_empty_lost_and_found(&path) {
+                        continue;
+                    }
                     remove(&path).map_err(|error| MoverError::target(&path, &error))?;
                 }
                 Ok(())
             }
-            ExistingFiles::Update => {
+            existing => {
                 for node in self.nodes()? {
                     let (path, node) = node.ours(self.url)?;
                     let path = target.join(path);
-                    remove_outdated(&path, &node)
+                    remove_outdated(&path, &node, existing.keeps_unchanged())
                         .map_err(|error| MoverError::target(&path, &error))?;
                 }
                 Ok(())
@@ -239,12 +258,17 @@ impl FolderRestore<'_> {
 fn first_entry(folder: &Path) -> io::Result<Option<PathBuf>> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        let is_empty_folder = || fs::read_dir(&path).is_ok_and(|mut inner| inner.next().is_none());
-        if path.file_name() != Some(OsStr::new(LOST_AND_FOUND)) || !is_empty_folder() {
+        if !is_empty_lost_and_found(&path) {
             return Ok(Some(path));
         }
     }
     Ok(None)
+}
+
+/// `path`: an entry of the root.
+fn is_empty_lost_and_found(path: &Path) -> bool {
+    path.file_name() == Some(OsStr::new(LOST_AND_FOUND))
+        && fs::read_dir(path).is_ok_and(|mut inner| inner.next().is_none())
 }
 
 fn remove(path: &Path) -> io::Result<()> {
@@ -256,8 +280,9 @@ fn remove(path: &Path) -> io::Result<()> {
 }
 
 /// Removes what is at the place of an entry unless it can stay. rustic_core would write into it:
-/// through a hard link into another file, and without the zeros of a sparse file.
-fn remove_outdated(path: &Path, node: &Node) -> io::Result<()> {
+/// through a hard link into another file, and without the zeros of a sparse file. `keeps_unchanged`:
+/// whether a file with the size and time of the snapshot's stays.
+fn remove_outdated(path: &Path, node: &Node, keeps_unchanged: bool) -> io::Result<()> {
     let metadata = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -270,7 +295,8 @@ fn remove_outdated(path: &Path, node: &Node) -> io::Result<()> {
             .meta
             .mtime
             .map(|time| (time.as_second(), i64::from(time.subsec_nanosecond())));
-        node.is_file()
+        keeps_unchanged
+            && node.is_file()
             && metadata.is_file()
             && node.meta.links < 2
             && metadata.nlink() < 2
@@ -284,9 +310,4 @@ fn remove_outdated(path: &Path, node: &Node) -> io::Result<()> {
 fn flush(target: &Path) -> Result<(), MoverError> {
     let flushed = fs::File::open(target).and_then(|folder| Ok(rustix::fs::syncfs(folder)?));
     flushed.map_err(|error| MoverError::target(target, &error))
-}
-
-/// The mode of a restored entry, without its type; `None` if the snapshot does not say.
-pub(super) fn mode(node: &Node) -> Option<u32> {
-    node.meta.mode.map(unix_permissions)
 }

@@ -16,6 +16,7 @@ pub(super) struct Session<'a> {
     job: &'a Job,
     pub(super) objects: Objects,
     target: Option<PathBuf>,
+    notes: Option<String>,
 }
 
 impl<'a> Session<'a> {
@@ -27,7 +28,13 @@ impl<'a> Session<'a> {
             repository,
             job,
             target,
+            notes: None,
         }
+    }
+
+    /// The same, and each snapshot is noted in this folder before it is written.
+    pub(super) fn noting(self, notes: Option<String>) -> Self {
+        Self { notes, ..self }
     }
 
     pub(super) fn url(&self) -> &str {
@@ -40,7 +47,7 @@ impl<'a> Session<'a> {
 
     pub(super) fn backend(&self, only_key: Option<Id>) -> Arc<ObjectBackend> {
         let backend = ObjectBackend::new(self.objects.clone(), only_key, self.target.clone());
-        Arc::new(backend)
+        Arc::new(backend.noting(self.notes.clone()))
     }
 
     /// The repository through a backend, not opened.
@@ -70,10 +77,10 @@ impl<'a> Session<'a> {
             Ok(repository) => return Ok(repository),
             Err(error) => error,
         };
-        if !matches!(error, MoverError::Repository { .. }) {
+        if !is_of_key(&error) {
             return Err(error);
         }
-        let keys = self.backend(None).list(FileType::Key).ours(self.url())?;
+        let keys = self.keys()?;
         if keys.len() > 1 {
             for key in keys {
                 self.job.stop.check()?;
@@ -85,11 +92,35 @@ impl<'a> Session<'a> {
         Err(error)
     }
 
+    /// Whether the password opens the repository by this key.
+    pub(super) fn opens_with(&self, key: Id) -> Result<bool, MoverError> {
+        match self.open_with(Some(key)) {
+            Ok(_) => Ok(true),
+            Err(MoverError::WrongPassword { .. }) => Ok(false),
+            Err(error) if is_of_key(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The ids of all keys, of any password.
+    pub(super) fn keys(&self) -> Result<Vec<Id>, MoverError> {
+        self.backend(None).list(FileType::Key).ours(self.url())
+    }
+
     fn open_with(&self, only_key: Option<Id>) -> Result<RusticRepository<OpenStatus>, MoverError> {
         self.repository(self.backend(only_key))?
             .open(&self.credentials())
             .ours(self.url())
     }
+}
+
+/// Whether the repository may open with another key: this one may be of an init that was
+/// interrupted, and decrypts nothing.
+fn is_of_key(error: &MoverError) -> bool {
+    matches!(
+        error,
+        MoverError::Repository { .. } | MoverError::Damaged { .. }
+    )
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use std::{
 
 use rustic_core::repofile::{Node, NodeType};
 
-use super::restore::mode;
+use super::source::unix_permissions;
 use crate::{
     failures::FailureLog,
     volume::{Attributes, ExtendedAttribute, Moment, NOT_OURS},
@@ -170,7 +170,7 @@ fn saved_attributes(node: &Node, found: &Attributes) -> Attributes {
         .collect();
     extended.sort();
     Attributes {
-        mode: mode(node).unwrap_or(found.mode),
+        mode: meta.mode.map_or(found.mode, unix_permissions),
         uid: meta.uid.unwrap_or(found.uid),
         gid: meta.gid.unwrap_or(found.gid),
         modified: meta.mtime.map_or(found.modified, |time| Moment {

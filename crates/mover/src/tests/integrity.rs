@@ -5,10 +5,24 @@ use std::time::Duration;
 use backup_core::data_movement::{CheckReport, MaintainReport};
 
 use super::*;
-use crate::{CheckRequest, MaintainRequest};
+use crate::{CheckRequest, DataPart, DataToRead, MaintainRequest};
 
 fn check(world: &World, read_data: bool) -> CheckReport {
-    let request = CheckRequest { read_data };
+    let read = if read_data {
+        DataToRead::Everything
+    } else {
+        DataToRead::Nothing
+    };
+    check_of(
+        world,
+        &CheckRequest {
+            read,
+            ..CheckRequest::default()
+        },
+    )
+}
+
+fn check_of(world: &World, request: &CheckRequest) -> CheckReport {
     world
         .run(|repository| repository.check(request, &Job::default()))
         .unwrap()
@@ -52,6 +66,46 @@ fn packs_of_backup(world: &World) -> (String, Vec<String>) {
     (snapshot, added)
 }
 
+/// The two packs of a backup by size: the larger one holds data, the other one folders.
+fn by_size(world: &World, packs: Vec<String>) -> [String; 2] {
+    let mut sizes: Vec<_> = packs
+        .into_iter()
+        .map(|key| (world.runtime.block_on(world.store.size(&key)), key))
+        .collect();
+    sizes.sort();
+    let keys: Vec<String> = sizes.into_iter().map(|(_, key)| key).collect();
+    keys.try_into().unwrap()
+}
+
+fn remove(world: &World, key: &str) {
+    use object_store::ObjectStoreExt as _;
+    let path = object_store::path::Path::from(key);
+    let removed = world.runtime.block_on(world.store.inner.delete(&path));
+    removed.unwrap();
+}
+
+/// The key of a pack below the repository.
+fn below_repository(key: &str) -> &str {
+    key.strip_prefix("backups/restic/shop/").unwrap()
+}
+
+/// Asserts that an error says in one line what is damaged, and what to do.
+fn assert_names_damage(error: &MoverError, object: &str) {
+    assert_eq!(error.category(), "damaged", "{error}");
+    let message = error.to_string();
+    for part in [
+        object,
+        "Volumes that do not need this data can be restored",
+        "`kubectl backup repositories`",
+    ] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    for part in ["acktrace", "BACKTRACE", "rustic", "github", "\n"] {
+        assert!(!message.contains(part), "{part}: {message}");
+    }
+    assert!(message.chars().count() < 400, "{message}");
+}
+
 #[test]
 fn a_whole_repository_has_no_findings() {
     let world = World::new();
@@ -73,14 +127,8 @@ fn a_damaged_pack_is_named_with_the_snapshots_that_need_it() {
     let whole = world.save();
     world.write("second", noise(2, 4 << 20));
     let (broken, added) = packs_of_backup(&world);
-    // The larger one holds data, the other one folders.
-    let mut sizes = Vec::new();
-    for key in &added {
-        sizes.push((world.runtime.block_on(world.store.size(key)), key.clone()));
-    }
-    sizes.sort();
-    let data = &sizes.last().unwrap().1;
-    world.runtime.block_on(world.store.damage(data));
+    let [_, data] = by_size(&world, added);
+    world.runtime.block_on(world.store.damage(&data));
     assert_eq!(
         check(&world, false).failures.count,
         0,
@@ -97,6 +145,107 @@ fn a_damaged_pack_is_named_with_the_snapshots_that_need_it() {
     let target = tempfile::tempdir().unwrap();
     let error = world.restore_to(&broken, target.path(), ExistingFiles::Refuse);
     assert!(error.is_err(), "damaged data is never restored as whole");
+}
+
+#[test]
+fn a_restore_names_a_pack_of_data_that_is_damaged_or_missing() {
+    for is_missing in [false, true] {
+        let world = World::new();
+        world.write("first", noise(1, 2 << 20));
+        let whole = world.save();
+        world.write("second", noise(2, 4 << 20));
+        let (broken, added) = packs_of_backup(&world);
+        let [_, data] = by_size(&world, added);
+        if is_missing {
+            remove(&world, &data);
+        } else {
+            world.runtime.block_on(world.store.damage(&data));
+        }
+        let target = tempfile::tempdir().unwrap();
+        let error = world.restore_to(&broken, target.path(), ExistingFiles::Refuse);
+        assert_names_damage(&error.unwrap_err(), below_repository(&data));
+        world.restore(&whole);
+    }
+}
+
+#[test]
+fn a_restore_names_a_pack_of_folders_that_is_damaged_or_missing() {
+    for is_missing in [false, true] {
+        let world = World::new();
+        world.write("file", noise(1, 4 << 20));
+        let (broken, added) = packs_of_backup(&world);
+        let [folders, _] = by_size(&world, added);
+        let named = below_repository(&folders);
+        let target = tempfile::tempdir().unwrap();
+        let restore = || {
+            let target = target.path();
+            world.restore_to(&broken, target, ExistingFiles::Refuse)
+        };
+        if is_missing {
+            remove(&world, &folders);
+            assert_names_damage(&restore().unwrap_err(), named);
+        } else {
+            world.runtime.block_on(world.store.damage(&folders));
+            // The folder of the pack, and the first digits of its id.
+            let digits = &named[.."data/4f/4f1c0a7d".len()];
+            assert_names_damage(&restore().unwrap_err(), digits);
+        }
+    }
+}
+
+/// Stores refuse to read behind the end of an object, which is no error of theirs.
+#[test]
+fn a_pack_that_was_cut_off_is_damage() {
+    for (is_of_folders, bytes) in [(false, 0), (false, 100), (true, 0), (true, 10)] {
+        let world = World::new();
+        world.write("file", noise(1, 4 << 20));
+        let (broken, added) = packs_of_backup(&world);
+        let [folders, data] = by_size(&world, added);
+        let key = if is_of_folders { folders } else { data };
+        world.runtime.block_on(world.store.cut_off(&key, bytes));
+        let target = tempfile::tempdir().unwrap();
+        let error = world.restore_to(&broken, target.path(), ExistingFiles::Refuse);
+        assert_names_damage(&error.unwrap_err(), below_repository(&key));
+        let report = check(&world, false);
+        let mut failures = report.failures.first.iter();
+        let is_named = failures.any(|failure| key.ends_with(failure.path.as_str()));
+        assert!(is_named, "{key}: {report:?}");
+        assert_eq!(report.affected[0].id, broken);
+    }
+}
+
+#[test]
+fn a_restore_of_a_device_names_its_damaged_pack() {
+    let world = World::new();
+    let folder = tempfile::tempdir().unwrap();
+    let device = folder.path().join("device");
+    fs::write(&device, noise(1, 4 << 20)).unwrap();
+    let request = BackupRequest {
+        source: Source::Device(device.clone()),
+        ..world.request()
+    };
+    let saved = world.run(|repository| repository.backup(&request, &Job::default()));
+    let snapshot = saved.unwrap().snapshot.unwrap();
+    let [_, data] = by_size(&world, packs(&world));
+    world.runtime.block_on(world.store.damage(&data));
+    let error = world.restore_to(&snapshot, &device, ExistingFiles::Refuse);
+    assert_names_damage(&error.unwrap_err(), below_repository(&data));
+}
+
+#[test]
+fn a_check_names_a_damaged_folder_in_one_line() {
+    let world = World::new();
+    world.write("file", noise(1, 4 << 20));
+    let (_, added) = packs_of_backup(&world);
+    let [folders, _] = by_size(&world, added);
+    world.runtime.block_on(world.store.damage(&folders));
+    let report = check(&world, false);
+    assert!(report.failures.count > 0);
+    for failure in &report.failures.first {
+        for part in ["acktrace", "rustic", "\n"] {
+            assert!(!failure.reason.contains(part), "{failure:?}");
+        }
+    }
 }
 
 #[test]
@@ -125,15 +274,63 @@ fn a_damaged_folder_does_not_hide_damaged_data() {
 }
 
 #[test]
+fn the_parts_of_the_data_are_all_of_it_and_each_is_read_once() {
+    let world = World::new();
+    for number in 0..3 {
+        world.write("file", noise(number, 1 << 20));
+        world.save();
+    }
+    let all = check(&world, true).read_bytes;
+    let parts = 3_u8;
+    let mut read = Vec::new();
+    for part in 1..=parts {
+        let part = DataPart {
+            part,
+            parts: parts.try_into().unwrap(),
+        };
+        let request = CheckRequest {
+            read: DataToRead::Part(part),
+            ..CheckRequest::default()
+        };
+        read.push(check_of(&world, &request).read_bytes);
+    }
+    assert_eq!(read.iter().sum::<u64>(), all, "{read:?}");
+    assert!(read.iter().any(|bytes| *bytes < all), "{read:?}");
+}
+
+#[test]
+fn a_pack_that_was_damaged_is_read_again_whatever_the_part() {
+    let world = World::new();
+    world.write("file", noise(1, 4 << 20));
+    let (_, added) = packs_of_backup(&world);
+    for key in &added {
+        world.runtime.block_on(world.store.damage(key));
+    }
+    let names = added.iter().map(|key| key.rsplit('/').next().unwrap());
+    let request = CheckRequest {
+        read: DataToRead::Nothing,
+        packs: names.map(str::to_owned).collect(),
+    };
+    let report = check_of(&world, &request);
+    for key in &added {
+        let mut failures = report.failures.first.iter();
+        let is_named = failures.any(|failure| key.ends_with(failure.path.as_str()));
+        assert!(is_named, "{key}: {report:?}");
+    }
+    let gone = CheckRequest {
+        packs: ["ab".repeat(32)].into(),
+        ..CheckRequest::default()
+    };
+    let report = check_of(&world, &gone);
+    assert_eq!(report.read_bytes, 0, "a pack in no index is not read");
+}
+
+#[test]
 fn a_missing_pack_is_found_without_reading_all() {
     let world = World::new();
     world.write("file", noise(1, 4 << 20));
     let (snapshot, added) = packs_of_backup(&world);
-    world.runtime.block_on(async {
-        use object_store::ObjectStoreExt as _;
-        let path = object_store::path::Path::from(added[0].as_str());
-        world.store.inner.delete(&path).await.unwrap();
-    });
+    remove(&world, &added[0]);
     let report = check(&world, false);
     assert!(report.failures.count >= 1);
     assert_eq!(report.affected[0].id, snapshot);

@@ -2,12 +2,15 @@
 
 use std::{
     fmt,
-    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
 use async_trait::async_trait;
-use futures::stream::BoxStream;
+use futures::{StreamExt as _, TryStreamExt as _, stream::BoxStream};
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
     ObjectStore, ObjectStoreExt as _, PutMultipartOptions, PutOptions, PutPayload, PutResult,
@@ -29,6 +32,8 @@ pub(super) struct HookedStore {
     pub(super) requests: AtomicUsize,
     /// Keys in the order in which their writes ended.
     pub(super) written: Mutex<Vec<String>>,
+    /// Keys whose removal was requested.
+    pub(super) removed: Arc<Mutex<Vec<String>>>,
 }
 
 /// How many requests for packs ran side by side.
@@ -86,7 +91,6 @@ impl HookedStore {
 
     /// All keys, sorted.
     pub(super) async fn keys(&self) -> Vec<String> {
-        use futures::TryStreamExt as _;
         let objects: Vec<_> = self.inner.list(None).try_collect().await.unwrap();
         let mut keys: Vec<_> = objects
             .into_iter()
@@ -108,6 +112,14 @@ impl HookedStore {
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;
         self.inner.put(&path, bytes.into()).await.unwrap();
+    }
+
+    /// Removes all bytes of an object after this number.
+    pub(super) async fn cut_off(&self, key: &str, bytes: usize) {
+        let path = Path::from(key);
+        let object = self.inner.get(&path).await.unwrap();
+        let begin = object.bytes().await.unwrap().slice(..bytes);
+        self.inner.put(&path, begin.into()).await.unwrap();
     }
 }
 
@@ -158,7 +170,9 @@ impl ObjectStore for HookedStore {
         &self,
         keys: BoxStream<'static, Result<Path>>,
     ) -> BoxStream<'static, Result<Path>> {
-        self.inner.delete_stream(keys)
+        let removed = Arc::clone(&self.removed);
+        let noted = keys.inspect_ok(move |key| removed.lock().push(key.to_string()));
+        self.inner.delete_stream(noted.boxed())
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {

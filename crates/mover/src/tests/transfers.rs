@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::*;
+use crate::{CheckRequest, DataToRead};
 
 #[test]
 fn uploads_run_side_by_side_within_their_bound() {
@@ -36,6 +37,63 @@ fn an_index_is_written_after_all_its_packs_and_a_snapshot_last() {
     let first_index = written.iter().position(|key| key.contains("/index/"));
     assert!(last_pack < first_index, "{written:?}");
     assert!(written.last().unwrap().contains("/snapshots/"));
+}
+
+/// The pod may be gone before its outcome is read: then only the note names the snapshot.
+#[test]
+fn a_snapshot_is_noted_before_it_is_written() {
+    let world = World::new();
+    world.write("file", "contents");
+    let request = BackupRequest {
+        notes: Some("uploads/uid-b/uid-1".to_owned()),
+        ..world.request()
+    };
+    let report = world.run(|repository| repository.backup(&request, &Job::default()));
+    let snapshot = report.unwrap().snapshot.unwrap();
+    let written = world.store.written.lock().clone();
+    let repository = "backups/restic/shop";
+    let expected = [
+        format!("{repository}/uploads/uid-b/uid-1/{snapshot}"),
+        format!("{repository}/snapshots/{snapshot}"),
+    ];
+    assert_eq!(written[written.len() - 2..], expected);
+    // Notes are no part of the repository.
+    let restored = world.restore(&snapshot);
+    assert_same(world.source.path(), restored.path());
+    let check = CheckRequest {
+        read: DataToRead::Everything,
+        ..CheckRequest::default()
+    };
+    let report = world.run(|repository| repository.check(&check, &Job::default()));
+    assert_eq!(report.unwrap().failures.count, 0);
+}
+
+/// So object lock, and credentials that may neither delete nor overwrite, do not prevent it.
+#[test]
+fn a_backup_removes_nothing_and_writes_no_key_twice() {
+    let world = World::new();
+    let request = BackupRequest {
+        notes: Some("uploads/uid-b/uid-1".to_owned()),
+        ..world.request()
+    };
+    let mut known = world.runtime.block_on(world.store.keys());
+    world.write("steady", noise(1, 6 << 20));
+    for number in 2..5_u64 {
+        // A new file, one that changes, and one that goes.
+        world.write("changing", noise(number, 20 << 20));
+        world.write(&format!("file-{number}"), noise(number, 1 << 20));
+        let _ = fs::remove_file(world.path(&format!("file-{}", number - 1)));
+        let report = world.run(|repository| repository.backup(&request, &Job::default()));
+        assert_eq!(report.unwrap().failures.count, 0);
+    }
+    let written = world.store.written.lock().clone();
+    assert!(written.len() > 12, "{written:?}");
+    for key in written {
+        assert!(!known.contains(&key), "{key} was overwritten");
+        known.push(key);
+    }
+    let removed = world.store.removed.lock().clone();
+    assert!(removed.is_empty(), "{removed:?}");
 }
 
 #[test]

@@ -79,6 +79,78 @@ fn a_restore_over_other_files_brings_exactly_the_snapshot() {
 }
 
 #[test]
+fn a_restore_may_keep_files_that_the_snapshot_does_not_have() {
+    let world = World::new();
+    round_trip::fill(world.source.path());
+    let snapshot = world.save();
+    for existing in [ExistingFiles::Overwrite, ExistingFiles::Amend] {
+        let (target, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fill_with_others(target.path(), outside.path());
+        let report = world
+            .restore_to(&snapshot, target.path(), existing)
+            .unwrap();
+        assert_eq!(
+            report.failures.count, 0,
+            "{existing:?} {:?}",
+            report.failures
+        );
+        let read = |name: &str| fs::read(target.path().join(name)).unwrap();
+        assert_eq!(read("other/file"), b"other", "{existing:?}");
+        assert_eq!(read("keep-me"), b"linked", "{existing:?}");
+        let victim = outside.path().join("victim");
+        assert_eq!(fs::read(victim).unwrap(), b"outside", "{existing:?}");
+        fs::remove_dir_all(target.path().join("other")).unwrap();
+        fs::remove_file(target.path().join("keep-me")).unwrap();
+        // Removing files has changed the time of the root, which was restored.
+        let root = fs::metadata(world.source.path()).unwrap();
+        let times = fs::FileTimes::new().set_modified(root.modified().unwrap());
+        File::open(target.path()).unwrap().set_times(times).unwrap();
+        assert_same(world.source.path(), target.path());
+    }
+}
+
+#[test]
+fn only_an_overwriting_restore_reads_a_file_that_looks_unchanged() {
+    let world = World::new();
+    world.write("file", "saved");
+    let snapshot = world.save();
+    let saved = fs::metadata(world.path("file")).unwrap();
+    let times = fs::FileTimes::new().set_modified(saved.modified().unwrap());
+    for (existing, expected) in [
+        (ExistingFiles::Update, "other"),
+        (ExistingFiles::Amend, "other"),
+        (ExistingFiles::Overwrite, "saved"),
+        (ExistingFiles::Replace, "saved"),
+    ] {
+        let target = tempfile::tempdir().unwrap();
+        let file = target.path().join("file");
+        fs::write(&file, "other").unwrap();
+        let opened = File::options().write(true).open(&file).unwrap();
+        opened.set_times(times).unwrap();
+        world
+            .restore_to(&snapshot, target.path(), existing)
+            .unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), expected, "{existing:?}");
+    }
+}
+
+#[test]
+fn an_empty_lost_and_found_stays_when_all_files_are_replaced() {
+    let world = World::new();
+    world.write("file", "saved");
+    let snapshot = world.save();
+    let target = tempfile::tempdir().unwrap();
+    fs::create_dir(target.path().join("lost+found")).unwrap();
+    fs::write(target.path().join("other"), "other").unwrap();
+    world
+        .restore_to(&snapshot, target.path(), ExistingFiles::Replace)
+        .unwrap();
+    assert!(target.path().join("lost+found").exists());
+    assert!(!target.path().join("other").exists());
+    assert_eq!(fs::read(target.path().join("file")).unwrap(), b"saved");
+}
+
+#[test]
 fn an_update_reads_only_what_differs() {
     let world = World::new();
     for number in 0..5_u64 {

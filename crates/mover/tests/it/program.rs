@@ -294,7 +294,7 @@ fn a_killed_restore_is_done_again() {
         Some("target"),
         "it is not empty: {again:?}"
     );
-    for existing in ["update", "replace"] {
+    for existing in ["amend", "overwrite", "update", "replace"] {
         let again = world.run(&[&args[..], &["--existing", existing]].concat());
         assert_eq!(again.result, MoverResult::Complete, "{again:?}");
         assert_same(&world.path("source"), &world.path("target"));

@@ -36,25 +36,39 @@ impl World {
     }
 
     fn mover(&self, args: &[&str]) -> MoverOutcome {
+        self.mover_with(PASSWORD, args)
+    }
+
+    fn mover_with(&self, password: &str, args: &[&str]) -> MoverOutcome {
+        let outcome = self.outcome(password, args);
+        assert_eq!(outcome.result, MoverResult::Complete, "{outcome:?}");
+        outcome
+    }
+
+    /// `PASSWORD` is also the other password, whose keys are changed.
+    fn outcome(&self, password: &str, args: &[&str]) -> MoverOutcome {
         let store = self.path("store").display().to_string();
         let output = Command::new(env!("CARGO_BIN_EXE_backup-mover"))
             .args(args)
             .args(["--provider", "local", "--bucket", &store])
             .args(["--repository", "repository"])
-            .env("BACKUP_REPOSITORY_PASSWORD", PASSWORD)
+            .env("BACKUP_REPOSITORY_PASSWORD", password)
+            .env("BACKUP_REPOSITORY_OTHER_PASSWORD", PASSWORD)
             .output()
             .unwrap();
-        let outcome: MoverOutcome = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(outcome.result, MoverResult::Complete, "{outcome:?}");
-        outcome
+        serde_json::from_slice(&output.stdout).unwrap()
     }
 
     fn restic(&self, args: &[&str], folder: &Path) -> String {
+        self.restic_with(PASSWORD, args, folder)
+    }
+
+    fn restic_with(&self, password: &str, args: &[&str], folder: &Path) -> String {
         let output = Command::new("restic")
             .args(args)
             .args(["--no-cache", "--repo"])
             .arg(self.path("store/repository"))
-            .env("RESTIC_PASSWORD", PASSWORD)
+            .env("RESTIC_PASSWORD", password)
             .current_dir(folder)
             .stdin(Stdio::null())
             .output()
@@ -63,6 +77,29 @@ impl World {
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
         assert!(output.status.success(), "restic {args:?}: {stdout}{stderr}");
         stdout
+    }
+
+    /// Makes a repository, and saves the filled source in it. Returns the snapshot.
+    fn save(&self, more: &[&str]) -> String {
+        self.fill();
+        self.mover(&["init"]);
+        let source = self.path("source").display().to_string();
+        let args = ["backup", "--host", "shop", "--folder", &source];
+        self.mover(&[&args[..], more].concat()).snapshot.unwrap()
+    }
+
+    /// Removes the index, or makes it unreadable.
+    fn damage_index(&self, is_missing: bool) {
+        for file in fs::read_dir(self.path("store/repository/index")).unwrap() {
+            let path = file.unwrap().path();
+            if is_missing {
+                fs::remove_file(path).unwrap();
+            } else {
+                let mut bytes = fs::read(&path).unwrap();
+                bytes[50] ^= 1;
+                fs::write(path, bytes).unwrap();
+            }
+        }
     }
 
     /// Without sockets, which restic leaves out.
@@ -128,13 +165,9 @@ impl World {
 #[test]
 fn restic_checks_and_restores_what_the_mover_saved() {
     let Some(world) = World::new() else { return };
-    world.fill();
-    world.mover(&["init"]);
-    let source = world.path("source").display().to_string();
-    let args = [
-        "backup", "--host", "shop", "--folder", &source, "--tag", "a",
-    ];
-    let snapshot = world.mover(&args).snapshot.unwrap();
+    let snapshot = world.save(&["--tag", "a", "--note", "uid-b/uid-1"]);
+    let notes = world.path("store/repository/uploads/uid-b/uid-1");
+    assert!(notes.join(&snapshot).is_file(), "restic ignores it");
     let target = world.path("target");
     assert!(
         world
@@ -161,4 +194,38 @@ fn the_mover_checks_and_restores_what_restic_saved() {
     let args = ["restore", "--snapshot", &snapshot, "--target", &target];
     world.mover(&args);
     world.assert_restored();
+}
+
+#[test]
+fn restic_opens_a_repository_by_the_key_of_a_new_password() {
+    let Some(world) = World::new() else { return };
+    let snapshot = world.save(&[]);
+    world.mover_with("rotated", &["add-key"]);
+    world.mover_with("rotated", &["remove-key"]);
+    world.mover_with("rotated", &["open"]);
+    let target = world.path("target");
+    let args = ["restore", &snapshot, "--target", "."];
+    world.restic_with("rotated", &args, &target);
+    world.assert_restored();
+}
+
+/// The command of docs/operate/stores.md, under the name that all versions of restic know.
+#[test]
+fn restic_makes_an_index_again_that_is_missing_or_unreadable() {
+    for is_missing in [true, false] {
+        let Some(world) = World::new() else { return };
+        let snapshot = world.save(&[]);
+        world.damage_index(is_missing);
+        let target = world.path("target").display().to_string();
+        let restore = ["restore", "--snapshot", &snapshot, "--target", &target];
+        for args in [&restore[..], &["check"], &["maintain", "--prune"]] {
+            let outcome = world.outcome(PASSWORD, args);
+            assert_eq!(outcome.reason.as_deref(), Some("damaged"), "{outcome:?}");
+        }
+        world.restic(&["rebuild-index"], &world.path("target"));
+        world.mover(&["check", "--read-data"]);
+        world.mover(&["maintain", "--prune"]);
+        world.mover(&restore);
+        world.assert_restored();
+    }
 }

@@ -91,8 +91,8 @@ impl Leadership {
 
     /// Sends a write, unless another replica may lead by now, and cancels it before another one may
     /// take over. The lease is checked when this is polled, so after all work before the request.
-    /// Errors: those of the request; an error of the service if it was not sent, or not answered in
-    /// time.
+    /// Errors: any error of the request; an error of the service if it was not sent, or not
+    /// answered in time.
     pub async fn write<T>(
         &self,
         wanted: Duration,

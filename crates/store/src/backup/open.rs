@@ -1,10 +1,9 @@
 //! Claims the folder of a backup.
 
 use backup_core::api::Backup;
-use jiff::Timestamp;
 use object_store::path::Path;
 
-use super::{BackupWriter, PendingBackup};
+use super::{BackupWriter, PendingBackup, writer::note_number};
 use crate::{
     Location, StoreError, crash,
     job::{
@@ -15,12 +14,6 @@ use crate::{
     tarball::{self, Writer},
     upload::{Note, Upload},
 };
-
-/// A number that no earlier note had: some stores (buckets with versions) refuse a key that was
-/// deleted before.
-pub(super) fn note_number() -> u64 {
-    u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default()
-}
 
 impl Location {
     /// Claims the folder of a backup for a Backup object, and starts the contents.

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::{AwaitingBackup, PendingBackup, open::note_number};
+use super::{AwaitingBackup, PendingBackup};
 use crate::{
     StoreError, crash,
     job::{
@@ -13,6 +13,7 @@ use crate::{
     upload::Upload,
 };
 use backup_core::api::Backup;
+use jiff::Timestamp;
 use serde_json::Value;
 
 /// Takes the items of a backup. From [`crate::Location::open_backup`].
@@ -145,4 +146,10 @@ impl PendingBackup {
             tracing::debug!(backup = &self.keys.name, %error, "parts of a backup that was given up stay");
         }
     }
+}
+
+/// A number that no earlier note had: some stores (buckets with versions) refuse a key that was
+/// deleted before.
+pub(crate) fn note_number() -> u64 {
+    u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default()
 }

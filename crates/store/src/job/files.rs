@@ -24,7 +24,8 @@ use crate::{
 #[derive(Debug)]
 pub struct JobFiles {
     pub log: LogFile,
-    /// Warnings and errors. The counts in the object's status must be those of these lists.
+    /// Warnings and errors. The counts in the object's status must equal the lengths of these
+    /// lists.
     pub results: Results,
     /// Names of the items; for a restore each with what was done.
     pub resource_list: ResourceList,

@@ -8,7 +8,9 @@ use super::{
     CommittedPlan, JobFiles, StoredJob,
     record::{Contents, Record, held},
 };
-use crate::{Location, StoreError, crash, layout::JobKeys, staging::StagedObject};
+use crate::{
+    Location, StoreError, crash, digests::FileDigests, layout::JobKeys, staging::StagedObject,
+};
 
 /// Results that are completely in the store or in memory, with nothing visible. From
 /// [`crate::BackupWriter::finish`], [`Location::open_restore`] or
@@ -67,14 +69,18 @@ impl<J: StoredJob> PendingUpload<J> {
             _ => Contents::Inline,
         };
         all.append(&mut files.encode::<J>(&self.keys)?);
+        let mut outcome = outcome.clone();
         let status = match J::outcome_key(&self.keys) {
             Some(key) => {
-                let json = serde_json::to_vec_pretty(outcome)
+                let uploaded = self.contents.as_ref();
+                let digests = FileDigests::of(&self.keys, &all, uploaded);
+                J::add_digests(&mut outcome, &digests);
+                let json = serde_json::to_vec_pretty(&outcome)
                     .map_err(|error| StoreError::io("encode the end", &error))?;
                 all.push((key, json.into()));
                 Value::Null
             }
-            None => serde_json::to_value(outcome)
+            None => serde_json::to_value(&outcome)
                 .map_err(|error| StoreError::io("encode the end", &error))?,
         };
         let record = Record {
@@ -94,7 +100,7 @@ impl<J: StoredJob> PendingUpload<J> {
             keys: self.keys.clone(),
             number: self.record,
             record,
-            outcome: outcome.clone(),
+            outcome,
             done: 0,
         })
     }

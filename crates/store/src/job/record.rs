@@ -580,7 +580,7 @@ mod tests {
                 .position(|text| text == b"\"format\": 1")
                 .unwrap();
             newer[at + 10] = b'2';
-            assert!(error(&newer).await.to_string().contains("newer version"));
+            assert_says!(error(&newer).await, "newer version");
         }
         for record in records()
             .into_iter()

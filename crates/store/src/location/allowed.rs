@@ -105,6 +105,31 @@ impl AllowedPlaces {
         .check_folder(bucket, &real_path(bucket))
     }
 
+    /// Refuses a URL that leads to a host outside of these places; `setting` names it in the error,
+    /// which does not repeat the URL, as that may contain a secret.
+    pub fn check_url(&self, setting: &str, text: &str) -> Result<Url, StoreError> {
+        let url = Url::parse(text)
+            .ok()
+            .filter(|url| matches!(url.scheme(), "http" | "https"))
+            .filter(|url| url.username().is_empty() && url.password().is_none());
+        let Some((url, host)) = url.and_then(|url| {
+            let host = url.host_str()?.to_owned();
+            Some((url, host))
+        }) else {
+            let message = "an http:// or https:// URL without user and password is expected";
+            return Err(StoreError::config(setting, message));
+        };
+        let listed = &self.endpoints;
+        if listed.is_empty() || listed.iter().any(|pattern| is_host(pattern, &host)) {
+            return Ok(url);
+        }
+        let message = format!(
+            "{host} is not in --allowed-endpoints ({}): correct it, or add it to that flag of the controller",
+            listed.join(", ")
+        );
+        Err(StoreError::config(setting, message))
+    }
+
     fn check_endpoints(&self, spec: &BackupStorageLocationSpec) -> Result<(), StoreError> {
         let provider = plugin_of(&spec.provider);
         let own_secret = spec.credential.is_some();
@@ -361,10 +386,33 @@ mod tests {
         let refused =
             allowed(&[], &[]).check(&spec("gcp", "b", &[("storeEndpoint", "https://evil.net")]));
         let said = refused.unwrap_err().to_string();
-        assert!(
-            said.contains("storeEndpoint") && said.contains("--allowed-endpoints"),
-            "{said}"
-        );
+        assert_says!(said, "storeEndpoint", "--allowed-endpoints");
+    }
+
+    #[test]
+    fn a_url_leads_to_a_host_of_the_list_and_is_not_repeated() {
+        const LISTED: &[&str] = &["*.example.com", "[::1]"];
+        for (url, without_list, with_list) in [
+            ("https://hooks.example.com/a", true, true),
+            ("http://[::1]:8080/", true, true),
+            ("http://alertmanager.monitoring.svc:9093/a?b=c", true, false),
+            ("https://evil.net/example.com", true, false),
+            ("https://x:TOPSECRET@hooks.example.com", false, false),
+            ("https://x@hooks.example.com", false, false),
+            ("ftp://hooks.example.com/TOPSECRET", false, false),
+            ("hooks.example.com/TOPSECRET", false, false),
+            ("", false, false),
+        ] {
+            for (list, expected) in [(&[][..], without_list), (LISTED, with_list)] {
+                let checked = allowed(list, &[]).check_url("--notify-url", url);
+                assert_eq!(checked.is_ok(), expected, "{url} {list:?}");
+                if let Err(error) = checked {
+                    let text = error.to_string();
+                    assert!(text.starts_with("--notify-url: "), "{text}");
+                    assert!(!text.contains("TOPSECRET"), "{text}");
+                }
+            }
+        }
     }
 
     #[test]
@@ -406,7 +454,7 @@ mod tests {
             .check_folder(refused, refused)
             .unwrap_err()
             .to_string();
-        assert!(said.contains("--allowed-local-paths"), "{said}");
+        assert_says!(said, "--allowed-local-paths");
     }
 
     #[test]

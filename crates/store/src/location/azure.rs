@@ -1,10 +1,10 @@
 //! Provider `azure`: Azure Blob Storage.
 //!
-//! The settings are those of Velero's plugin for Azure (`velero-plugin-for-microsoft-azure` and
-//! Velero's `pkg/util/azure`, v1.18). Without `storageAccountKeyEnvVar` and `useAAD` the key of the
-//! storage account is requested, as there. Unlike there, if the account's subscription and resource
-//! group are unknown, the identity itself is used; it needs the role "Storage Blob Data
-//! Contributor" then.
+//! Has the settings of Velero's plugin for Azure (`velero-plugin-for-microsoft-azure` and Velero's
+//! `pkg/util/azure`, v1.18). Without `storageAccountKeyEnvVar` and `useAAD` the key of the storage
+//! account is requested, as there. Unlike there, if the account's subscription and resource group
+//! are unknown, the identity itself is used; it needs the role "Storage Blob Data Contributor"
+//! then.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -40,6 +40,21 @@ const KEYS: [&str; 9] = [
     "blockSizeInBytes",
 ];
 
+/// Checks the settings as far as no credentials are needed.
+pub(super) fn check(spec: &BackupStorageLocationSpec) -> Result<(), StoreError> {
+    settings::known(spec, None, &KEYS)?;
+    storage_account(&spec.config).map(drop)
+}
+
+fn storage_account(config: &BTreeMap<String, String>) -> Result<&str, StoreError> {
+    settings::get(config, "storageAccount").ok_or_else(|| {
+        StoreError::config(
+            "spec.config[storageAccount]",
+            "it is missing: the name of the storage account is needed",
+        )
+    })
+}
+
 pub(super) fn open(
     spec: &BackupStorageLocationSpec,
     secret: Option<&[u8]>,
@@ -48,12 +63,7 @@ pub(super) fn open(
     let container = settings::bucket(&spec.object_storage.bucket, "container")?;
     let config = &spec.config;
     settings::known(spec, ca, &KEYS)?;
-    let account = settings::get(config, "storageAccount").ok_or_else(|| {
-        StoreError::config(
-            "spec.config[storageAccount]",
-            "it is missing: the name of the storage account is needed",
-        )
-    })?;
+    let account = storage_account(config)?;
     let variables = secret.map(parse).transpose()?.unwrap_or_default();
     let endpoint = settings::endpoint(config, "storageAccountURI")?;
     let cloud = cloud(&variables)?;
@@ -264,12 +274,7 @@ mod tests {
         let variables = parse(PRINCIPAL.as_bytes()).unwrap();
         assert_eq!(variables["AZURE_CLIENT_ID"], "c");
         assert_eq!(variables["AZURE_CLIENT_SECRET"], "TOPSECRET==");
-        assert!(
-            parse(b"TOPSECRET")
-                .unwrap_err()
-                .to_string()
-                .contains("line 1")
-        );
+        assert_says!(parse(b"TOPSECRET").unwrap_err(), "line 1");
     }
 
     #[test]
@@ -284,7 +289,7 @@ mod tests {
             assert_eq!(cloud(&variables).unwrap().domain, suffix);
         }
         let other = Variables::from([("AZURE_CLOUD_NAME".to_owned(), "Mars".to_owned())]);
-        assert!(cloud(&other).unwrap_err().to_string().contains("Mars"));
+        assert_says!(cloud(&other).unwrap_err(), "Mars");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use object_store::{ObjectStore, TagSet, multipart::MultipartStore, signer::Signer};
 
-use super::{bucket_api::BucketApi, plugin_uploads::PluginBucket};
+use super::{bucket_api::BucketApi, plugin_uploads::PluginBucket, store_identity::StoreIdentity};
 
 pub(super) struct Backend {
     pub(super) store: Arc<dyn ObjectStore>,
@@ -16,6 +16,8 @@ pub(super) struct Backend {
     /// Set where the bucket can be queried beyond its objects.
     pub(super) bucket: Option<Arc<dyn BucketApi>>,
     pub(super) plugin: Option<Arc<PluginBucket>>,
+    /// Set where the store can copy objects to other locations in it.
+    pub(super) identity: Option<StoreIdentity>,
     /// Makes signed URLs of keys; `None` where the store has none.
     pub(super) signer: Option<Arc<dyn Signer>>,
     pub(super) tags: TagSet,
@@ -39,6 +41,7 @@ impl Backend {
             creating: None,
             bucket: None,
             plugin: None,
+            identity: None,
             signer: None,
             tags: TagSet::default(),
             url,

@@ -19,11 +19,15 @@ pub(super) trait BucketApi: Send + Sync {
     /// A page of the versions of all keys with this prefix, after the end of the last page.
     async fn page(&self, start: &str, after: Option<&PageMarker>) -> Result<Page, BucketError>;
 
-    /// Removes versions for good, at most a page of them. Returns the versions that the store did
-    /// not remove.
+    /// Deletes versions, at most a page of them. Returns the versions that the store did not
+    /// remove.
     async fn remove(&self, versions: &[Version]) -> Result<Vec<FailedRemoval>, BucketError>;
 
     async fn lock_of(&self, version: &Version) -> Result<Lock, BucketError>;
+
+    /// Copies an object of a bucket of the same store to a key of this one, on the condition that
+    /// the key does not exist. Returns whether the store was able to, or the key exists.
+    async fn copy(&self, bucket: &str, from: &Path, to: &Path) -> Result<bool, BucketError>;
 }
 
 /// Why a request to a bucket failed, in one line.

@@ -289,7 +289,7 @@ mod tests {
             put(&location, &format!("{base}music/1.mp3"), b"").await;
             let error = location.check().await.unwrap_err();
             assert_eq!(error.category(), "config");
-            assert!(error.to_string().contains("music, photos"), "{error}");
+            assert_says!(error, "music, photos");
         }
     }
 
@@ -306,7 +306,7 @@ mod tests {
             location.read_metadata("b").await.unwrap_err(),
         ] {
             assert_eq!(error.category(), "not_found");
-            assert!(error.to_string().contains("store"), "{error}");
+            assert_says!(error, "store");
         }
     }
 }

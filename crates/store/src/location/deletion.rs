@@ -119,8 +119,9 @@ impl Location {
         keys: &JobKeys,
         found: Vec<Path>,
     ) -> Result<(), StoreError> {
-        let (last, first): (Vec<Path>, Vec<Path>) =
-            found.into_iter().partition(|key| keys.is_marker(key));
+        let (last, first): (Vec<Path>, Vec<Path>) = found
+            .into_iter()
+            .partition(|key| keys.is_marker(key) || *key == keys.copy_note());
         self.delete(first).await?;
         self.delete(last).await
     }
@@ -379,7 +380,7 @@ impl<'a> Removal<'a> {
     fn was_written(&self, key: &str) -> StoreError {
         self.failed(
             "remove versions under",
-            format!("{key} was written meanwhile; it is looked at again"),
+            format!("{key} was written meanwhile; it is checked again"),
         )
     }
 

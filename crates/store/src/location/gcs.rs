@@ -1,7 +1,6 @@
 //! Provider `gcp`: Google Cloud Storage.
 //!
-//! The settings are those of Velero's plugin for GCP (`velero-plugin-for-gcp`, `object_store.go`,
-//! v1.13).
+//! Has the settings of Velero's plugin for GCP (`velero-plugin-for-gcp`, `object_store.go`, v1.13).
 
 use std::sync::Arc;
 
@@ -21,12 +20,8 @@ const KEYS: [&str; 5] = [
     "insecureSkipTLSVerify",
 ];
 
-pub(super) fn open(
-    spec: &BackupStorageLocationSpec,
-    secret: Option<&[u8]>,
-    ca: Option<&[u8]>,
-) -> Result<Backend, StoreError> {
-    let bucket = settings::bucket(&spec.object_storage.bucket, "bucket")?;
+/// Checks the settings as far as no credentials are needed.
+pub(super) fn check(spec: &BackupStorageLocationSpec, ca: Option<&[u8]>) -> Result<(), StoreError> {
     let config = &spec.config;
     settings::known(spec, ca, &KEYS)?;
     settings::refuse(
@@ -38,7 +33,17 @@ pub(super) fn open(
         config,
         "kmsKeyName",
         "make the key the bucket's default encryption key (gcloud storage buckets update --default-encryption-key)",
-    )?;
+    )
+}
+
+pub(super) fn open(
+    spec: &BackupStorageLocationSpec,
+    secret: Option<&[u8]>,
+    ca: Option<&[u8]>,
+) -> Result<Backend, StoreError> {
+    let bucket = settings::bucket(&spec.object_storage.bucket, "bucket")?;
+    let config = &spec.config;
+    check(spec, ca)?;
     // serviceAccount names the signer of URLs; here that is the identity that signs in.
     let endpoint = settings::endpoint(config, "storeEndpoint")?;
     let plain = endpoint.as_ref().is_some_and(|url| url.scheme() == "http");

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use backup_core::text::causes;
+use bytes::Bytes;
 use http::{Method, StatusCode};
 use object_store::{
     BackoffConfig, Certificate, ClientOptions, RetryConfig,
@@ -51,6 +52,11 @@ pub(super) fn options(
             .fold(client, ClientOptions::with_root_certificate);
     }
     Ok(client)
+}
+
+/// Sends a request, and reads the body of its answer.
+pub(super) async fn body(client: &HttpClient, request: HttpRequest) -> Result<Bytes, HttpError> {
+    client.execute(request).await?.into_body().bytes().await
 }
 
 fn wrong_bundle(message: &str) -> StoreError {
@@ -106,12 +112,16 @@ impl HttpService for Client {
             return Ok(answer);
         }
         let body = answer.into_body().bytes().await?;
-        // The same retries as object_store's: it always retries an error of the kind Request, never
-        // one of the kind Unknown.
+        // The same retries as object_store's, but for a full store: it always retries an error of
+        // the kind Request, never one of the kind Unknown.
         let is_retried = matches!(
             status,
             StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT
-        ) || status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED;
+        ) || status.is_server_error()
+            && !matches!(
+                status,
+                StatusCode::NOT_IMPLEMENTED | StatusCode::INSUFFICIENT_STORAGE
+            );
         let kind = if is_retried {
             HttpErrorKind::Request
         } else {
@@ -131,11 +141,9 @@ mod tests {
     #[test]
     fn a_bundle_without_a_certificate_is_refused_with_its_field() {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        assert!(
-            options(Some(b"nothing"), false, false)
-                .unwrap_err()
-                .to_string()
-                .contains("caCert")
+        assert_says!(
+            options(Some(b"nothing"), false, false).unwrap_err(),
+            "caCert"
         );
     }
 }

@@ -25,6 +25,8 @@ pub enum Remnant {
     Contents,
     /// A file that is no part of a backup of this name.
     Foreign,
+    /// The note of a copy: all files are in another location, too.
+    Copy,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,10 +62,10 @@ impl Location {
         self.owner(&self.layout().backup(backup)?).await
     }
 
-    /// Removes a folder that holds scrap only; returns the number of keys. It is listed again, and
-    /// exactly the listed keys are removed: files that another program writes meanwhile stay. The
-    /// owner marker goes last, so that no backup starts there before. Returns `None` and removes
-    /// nothing if the folder differs from `seen`, or holds more than scrap. Safe to repeat.
+    /// Removes a folder that holds scrap or an incomplete copy only; returns the number of keys. It
+    /// is listed again, and exactly the listed keys are removed: files that another program writes
+    /// meanwhile stay. The owner marker goes last, so that no backup starts there before. Returns
+    /// `None` and removes nothing if the folder differs from `seen`, or holds more. Safe to repeat.
     pub async fn remove_incomplete(
         &self,
         backup: &str,
@@ -79,12 +81,13 @@ impl Location {
             .map_err(|error| self.failed("list", &keys.folder, &error))?
         {
             // This checks for metadata again; the caller saw none.
-            match keys.classify(&object.location) {
-                Some(scrap @ Remnant::Scrap) => {
-                    IncompleteBackup::add(&mut now, scrap, self.modified(&object));
-                }
-                _ => return Ok(None),
-            }
+            let remnant = keys
+                .classify(&object.location)
+                .filter(|remnant| *remnant == Remnant::Scrap || seen.most == Remnant::Copy);
+            let Some(remnant) = remnant else {
+                return Ok(None);
+            };
+            IncompleteBackup::add(&mut now, remnant, self.modified(&object));
             found.push(object.location);
         }
         // A listing may be outdated.
@@ -142,7 +145,9 @@ impl JobKeys {
         let is_part = key
             .filename()
             .is_some_and(|name| name.starts_with("parts-"));
-        if self.is_marker(key) || self.upload_notes().number(key).is_some() || is_part {
+        if *key == self.copy_note() {
+            Remnant::Copy
+        } else if self.is_marker(key) || self.upload_notes().number(key).is_some() || is_part {
             Remnant::Scrap
         } else if self.journal().number(key).is_some() {
             Remnant::Journal
@@ -187,6 +192,7 @@ mod tests {
             (".private/journal-3", Some(Remnant::Journal)),
             (".private/record-1", Some(Remnant::Record)),
             (".private/operations-4", Some(Remnant::Record)),
+            (".private/copy", Some(Remnant::Copy)),
             (".private/record-x", Some(Remnant::Foreign)),
             (".private/deep/owner", Some(Remnant::Foreign)),
             (".private/later-1", Some(Remnant::Foreign)),

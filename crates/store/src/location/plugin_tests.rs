@@ -389,7 +389,7 @@ async fn files_of_a_backup_that_waits_are_shown_as_they_are_so_far_and_go_with_t
             .to_owned();
         assert!(key.starts_with("p/backups/b/.private/"), "{key}");
         let text = unzipped(&bucket.object(&key).unwrap());
-        assert!(text.contains(phase), "{text}");
+        assert_says!(text, phase);
         key
     };
     let first = shown("New").await;
@@ -467,7 +467,7 @@ async fn of_two_that_claim_at_the_same_moment_the_first_gives_way() {
 async fn a_plugin_that_answers_with_other_keys_is_told() {
     assert!(plugin_keys("p/backups/", "p/backups/x").is_ok());
     let error = plugin_keys("p/backups/", "q/x").unwrap_err();
-    assert!(error.to_string().contains("\"q/x\""), "{error}");
+    assert_says!(error, "\"q/x\"");
     assert!(
         plugin_keys("p/", "p//x").unwrap().is_empty(),
         "another program's"

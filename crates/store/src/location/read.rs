@@ -25,7 +25,7 @@ use crate::{
 
 /// Maximum size of metadata; larger ones are refused (bytes). An object in a cluster has at most
 /// 1.5 MiB, which Velero indents.
-const MAX_METADATA: u64 = 16 * 1024 * 1024;
+pub(super) const MAX_METADATA: u64 = 16 * 1024 * 1024;
 /// Maximum size of a list of snapshots (bytes, before and after it is decompressed).
 const MAX_SNAPSHOTS: u64 = 64 * 1024 * 1024;
 /// A gzipped empty list is smaller than this, any other list larger (bytes): gzip alone takes 18,
@@ -72,6 +72,8 @@ pub struct BackupFolder {
     /// the folder. Velero stores the tarball after the metadata, and once more after the operations
     /// of a backup.
     pub newer_metadata: Option<Timestamp>,
+    /// Whether it is a copy of a backup in another location.
+    pub is_copy: bool,
 }
 
 /// The records of a backup about its volumes.
@@ -221,6 +223,7 @@ impl Location {
                 IncompleteBackup::add(&mut folder.incomplete, remnant, self.modified(&object));
             }
             ours |= keys.is_private(&object.location);
+            folder.is_copy |= object.location == keys.copy_note();
             if object.location == metadata {
                 written = self.modified(&object);
                 folder.metadata = Some(if sized { object.size } else { 0 });

@@ -1,7 +1,6 @@
 //! Provider `aws`: S3 and compatible stores.
 //!
-//! The settings are those of Velero's plugin for AWS (`velero-plugin-for-aws`, `object_store.go`,
-//! v1.14).
+//! Has the settings of Velero's plugin for AWS (`velero-plugin-for-aws`, `object_store.go`, v1.14).
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -53,6 +52,12 @@ fn domain(region: &str) -> &'static str {
     } else {
         "amazonaws.com"
     }
+}
+
+/// Checks the settings as far as no credentials are needed.
+pub(super) fn check(spec: &BackupStorageLocationSpec) -> Result<(), StoreError> {
+    settings::known(spec, None, &KEYS)?;
+    Settings::of(spec, &|_: &str| None).map(drop)
 }
 
 pub(super) fn open(

@@ -188,7 +188,27 @@ pub(super) fn assert_each_is_read(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::spec;
+    use crate::{location::check_settings, testing::spec};
+
+    #[test]
+    fn settings_are_checked_without_credentials() {
+        for (provider, key, value, fine) in [
+            ("aws", "region", "eu-west-1", true),
+            ("velero.io/aws", "signatureVersion", "1", false),
+            ("aws", "customerKeyEncryptionSecret", "s/k", false),
+            ("aws", "caCert", "PEM", true),
+            ("azure", "storageAccount", "acct", true),
+            ("azure", "resourceGroup", "g", false),
+            ("gcp", "kmsKeyName", "k", false),
+            ("velero.io/gcp", "serviceAccount", "s", true),
+            ("local", "region", "r", false),
+            ("example.com/store", "anything", "x", true),
+            ("example.com/store", "credentialsFile", "/etc/passwd", false),
+        ] {
+            let found = check_settings(&spec(provider, "b", &[(key, value)]));
+            assert_eq!(found.is_ok(), fine, "{provider} {key}: {found:?}");
+        }
+    }
 
     #[test]
     fn what_says_something_else_than_a_field_is_refused() {
@@ -221,12 +241,7 @@ mod tests {
     #[test]
     fn what_cannot_be_honoured_is_refused_and_an_empty_value_is_none() {
         let config = |value: &str| BTreeMap::from([("k".to_owned(), value.to_owned())]);
-        assert!(
-            refuse(&config("x"), "k", "do that")
-                .unwrap_err()
-                .to_string()
-                .contains("do that")
-        );
+        assert_says!(refuse(&config("x"), "k", "do that").unwrap_err(), "do that");
         refuse(&config(""), "k", "do that").unwrap();
         refuse(&config("x"), "other", "do that").unwrap();
         assert_eq!(get(&config(""), "k"), None);

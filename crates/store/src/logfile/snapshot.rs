@@ -22,7 +22,7 @@ impl Location {
     /// which is removed with the others when the end is published. Removes snapshots whose URLs
     /// have expired.
     ///
-    /// Errors: those of reading and writing.
+    /// Errors: any error of reading or writing.
     pub async fn keep_log_snapshot(
         &self,
         owner: FileOwner,

@@ -373,10 +373,7 @@ impl Location {
 }
 
 pub(super) fn index(url: &str, source: impl Read, limits: Limits) -> Result<Contents, StoreError> {
-    let mut source = Download {
-        inner: source,
-        failure: None,
-    };
+    let mut source = Download::new(source);
     let result = Indexer::new(url, limits).and_then(|indexer| indexer.run(&mut source));
     match (result, source.failure) {
         // To all code above, an interrupted download looks like a damaged archive. It is not.
@@ -598,9 +595,23 @@ impl Indexer {
 }
 
 /// Keeps the reason why a download was interrupted.
-struct Download<R> {
+pub(crate) struct Download<R> {
     inner: R,
     failure: Option<String>,
+}
+
+impl<R> Download<R> {
+    pub(crate) fn new(inner: R) -> Self {
+        Self {
+            inner,
+            failure: None,
+        }
+    }
+
+    /// Why the download was interrupted; `None` if it was not.
+    pub(crate) fn into_failure(self) -> Option<String> {
+        self.failure
+    }
 }
 
 impl<R: Read> Read for Download<R> {

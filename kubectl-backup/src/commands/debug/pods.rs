@@ -62,7 +62,7 @@ fn text<'a>(pod: &'a Value, pointer: &str) -> &'a str {
         .unwrap_or_default()
 }
 
-/// The elements of the array at a JSON pointer; none if there is no array.
+/// The elements of the array at a JSON pointer; empty if there is no array.
 fn elements<'a>(pod: &'a Value, pointer: &str) -> std::slice::Iter<'a, Value> {
     let array = pod.pointer(pointer).and_then(Value::as_array);
     array.map(Vec::as_slice).unwrap_or_default().iter()

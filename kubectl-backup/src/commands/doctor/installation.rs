@@ -3,7 +3,7 @@
 use backup_core::{
     api::backup_storage_location::{AccessMode, LocationPhase},
     bucket::Facts,
-    labels::BUCKET_ANNOTATION,
+    labels::{BUCKET_ANNOTATION, annotation},
 };
 use k8s_openapi::api::coordination::v1::Lease;
 
@@ -11,6 +11,7 @@ use super::{Finding, Topic};
 use crate::{
     commands::{known_profiles::known_profiles, prelude::*},
     print::ago,
+    view::retention,
 };
 
 const LEASE: &str = "backup-controller";
@@ -123,6 +124,7 @@ fn judge(
             findings: [finding(&location, now)]
                 .into_iter()
                 .chain(kept(&location))
+                .chain(retention_stopped(&location))
                 .collect(),
         },
         Err(error) => {
@@ -147,12 +149,7 @@ fn is_read_only(location: &BackupStorageLocation) -> bool {
 
 /// Reports that expired backups stay in the bucket.
 fn kept(location: &BackupStorageLocation) -> Option<Finding> {
-    let facts = Facts::read(
-        location
-            .annotations()
-            .get(BUCKET_ANNOTATION)
-            .map(String::as_str),
-    )?;
+    let facts = Facts::read(annotation(location, BUCKET_ANNOTATION))?;
     let why = facts.not_removable?;
     let name = location.name_any();
     let text = format!(
@@ -160,6 +157,14 @@ fn kept(location: &BackupStorageLocation) -> Option<Finding> {
         plain(&why)
     );
     Some(LOCATIONS.warn(text, format!("kubectl backup locations describe {name}")))
+}
+
+/// Reports that expired backups stay until a user agrees.
+fn retention_stopped(location: &BackupStorageLocation) -> Option<Finding> {
+    let why = retention::stopped(location)?;
+    let name = location.name_any();
+    let remedy = format!("kubectl backup locations retention {name}");
+    Some(LOCATIONS.warn(format!("{name}: {why}"), remedy))
 }
 
 fn finding(location: &BackupStorageLocation, now: Timestamp) -> Finding {

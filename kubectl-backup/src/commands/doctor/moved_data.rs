@@ -1,22 +1,33 @@
 //! Whether the data of volumes can be moved into the bucket where schedules ask for it, and whether
-//! the data that was moved can be read.
+//! the data that was moved can be read and is maintained.
+
+use std::collections::BTreeMap;
 
 use backup_core::{
-    api::{BackupRepository, backup_repository::BackupRepositoryPhase, transfer::UploaderType},
+    api::{
+        BackupRepository,
+        backup_repository::{BackupRepositoryPhase, MaintenanceResult},
+        transfer::UploaderType,
+    },
+    cluster::{POD_SECURITY_LABEL, RESTRICTED, pod_security},
     data_movement::{PASSWORD_KEY, PASSWORD_SECRET},
     text::listed,
 };
 use backup_deploy::{enables_data_mover, enables_snapshots};
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
 
 use super::{Finding, Topic, volumes::controller_args};
-use crate::commands::prelude::*;
+use crate::{commands::prelude::*, print::human};
 
 const ON: Topic = Topic("volumes");
 /// Flag of the controller: backups move data unless they say otherwise.
 const MOVED_BY_DEFAULT: &str = "--default-snapshot-move-data";
 /// Maximum number of schedules that a finding names.
 const MAX_NAMED: usize = 3;
+/// Number of maintenances after which a repository counts as not maintained.
+const MAX_MISSED_MAINTENANCES: i64 = 3;
+/// Time between two maintenances of a repository that names none (seconds).
+const DEFAULT_MAINTENANCE_SECONDS: i64 = 24 * 3600;
 
 /// Reports nothing if no schedule moves data, or the arguments of the controller are not known.
 pub(super) async fn would_be_moved(session: &Session) -> Result<Vec<Finding>, Problem> {
@@ -27,10 +38,15 @@ pub(super) async fn would_be_moved(session: &Session) -> Result<Vec<Finding>, Pr
         ))
     });
     let (args, schedules) = futures::join!(controller_args(session), schedules);
-    Ok(args.map_or_else(Vec::new, |args| {
-        let moving = moving(&args, schedules.unwrap_or_default());
-        judge_arguments(&args, &moving)
-    }))
+    let Some(args) = args else {
+        return Ok(Vec::new());
+    };
+    let moving = moving(&args, schedules.unwrap_or_default());
+    let mut findings = judge_arguments(&args, &moving);
+    if !moving.is_empty() && enables_data_mover(&args) {
+        findings.extend(judge_namespace(session).await);
+    }
+    Ok(findings)
 }
 
 /// Names of the schedules whose backups move data.
@@ -69,6 +85,37 @@ fn judge_arguments(args: &[String], moving: &[String]) -> Vec<Finding> {
     findings
 }
 
+/// Whether the namespace of the installation refuses the pods that move data.
+async fn judge_namespace(session: &Session) -> Option<Finding> {
+    let name = &session.namespace;
+    let about = About::of::<Namespace>("get", name);
+    let api: Api<Namespace> = Api::all(session.client.clone());
+    match optional(session.call(about, api.get_metadata(name)).await) {
+        Ok(found) => {
+            let labels = found.and_then(|found| found.metadata.labels);
+            judge_pod_security(labels.as_ref(), name)
+        }
+        Err(problem) => {
+            let why = format!(
+                "whether {name} admits the pods that move volume data; {}",
+                plain(&problem.to_string())
+            );
+            Some(ON.unknown(&why, problem.remedy))
+        }
+    }
+}
+
+fn judge_pod_security(labels: Option<&BTreeMap<String, String>>, home: &str) -> Option<Finding> {
+    (pod_security(labels) == RESTRICTED).then(|| {
+        ON.bad(
+            format!(
+                "{home} refuses the pods that move volume data (snapshotMoveData): Pod Security keeps it to {RESTRICTED}"
+            ),
+            format!("kubectl label --overwrite namespace {home} {POD_SECURITY_LABEL}=baseline"),
+        )
+    })
+}
+
 /// A repository of moved data.
 struct Repository {
     name: String,
@@ -76,15 +123,23 @@ struct Repository {
     location: String,
     /// Why it cannot be used.
     problem: Option<String>,
+    maintained: Option<Timestamp>,
+    /// Time between two maintenances (seconds).
+    period: i64,
+    /// Why the last maintenance has failed.
+    failure: Option<String>,
 }
 
 /// Reports nothing if there is no repository of the data mover.
-pub(super) async fn can_be_read(session: &Session) -> Result<Vec<Finding>, Problem> {
+pub(super) async fn can_be_read(
+    session: &Session,
+    now: Timestamp,
+) -> Result<Vec<Finding>, Problem> {
     let found = session
         .list_readable(ListParams::default(), repository)
         .await;
     let repositories = match found {
-        // The definitions of an older version.
+        // The cluster has no definition of repositories.
         Err(problem) if problem.kind == ProblemKind::NotServed => return Ok(Vec::new()),
         found => found?,
     };
@@ -95,7 +150,7 @@ pub(super) async fn can_be_read(session: &Session) -> Result<Vec<Finding>, Probl
     let password = optional(session.get_metadata::<Secret>(PASSWORD_SECRET).await);
     let mut findings: Vec<Finding> = repositories
         .iter()
-        .filter_map(|repository| judge_repository(repository, &session.namespace))
+        .filter_map(|repository| judge_repository(repository, &session.namespace, now))
         .collect();
     findings.push(match password {
         Ok(found) => judge_password(found.is_some(), repositories.len(), &session.namespace),
@@ -115,28 +170,58 @@ fn repository(one: BackupRepository) -> Option<Repository> {
     if one.spec.repository_type != UploaderType::Restic {
         return None;
     }
-    let is_unusable = one.status.phase == Some(BackupRepositoryPhase::NotReady);
+    let name = one.name_any();
+    let status = one.status;
+    let is_unusable = status.phase == Some(BackupRepositoryPhase::NotReady);
+    let last = status.recent_maintenance.last();
+    let failed = last.filter(|last| last.result == Some(MaintenanceResult::Failed));
+    let period = one.spec.maintenance_frequency.as_secs();
     Some(Repository {
-        name: one.name_any(),
+        name,
         namespace: one.spec.volume_namespace,
         location: one.spec.backup_storage_location,
-        problem: is_unusable.then(|| one.status.message.unwrap_or_default()),
+        maintained: status.last_maintenance_time.as_ref().map(|time| time.0),
+        period: if period > 0 {
+            period
+        } else {
+            DEFAULT_MAINTENANCE_SECONDS
+        },
+        failure: failed.map(|failed| failed.message.clone().unwrap_or_default()),
+        problem: is_unusable.then(|| status.message.unwrap_or_default()),
     })
 }
 
-fn judge_repository(repository: &Repository, home: &str) -> Option<Finding> {
-    let problem = repository.problem.as_ref()?;
-    let text = format!(
-        "the repository with the volume data of namespace {} in location {} cannot be used: {}",
+fn judge_repository(repository: &Repository, home: &str, now: Timestamp) -> Option<Finding> {
+    let what = format!(
+        "the repository with the volume data of namespace {} in location {}",
         plain(&repository.namespace),
-        plain(&repository.location),
-        plain(problem)
+        plain(&repository.location)
     );
-    let remedy = format!(
-        "Its state is checked again every few minutes: kubectl -n {home} get backuprepositories.velero.io {} -o yaml",
+    let shown = format!(
+        "kubectl -n {home} get backuprepositories.velero.io {} -o yaml",
         repository.name
     );
-    Some(ON.bad(text, remedy))
+    if let Some(problem) = &repository.problem {
+        return Some(ON.bad(
+            format!("{what} cannot be used: {}", plain(problem)),
+            format!("Its state is checked again every few minutes: {shown}"),
+        ));
+    }
+    let age = now.duration_since(repository.maintained?).as_secs();
+    if age <= repository.period.saturating_mul(MAX_MISSED_MAINTENANCES) {
+        return None;
+    }
+    let why = repository.failure.as_ref().map_or_else(
+        || "none has begun since".to_owned(),
+        |failure| format!("the last one has failed: {}", plain(failure)),
+    );
+    Some(ON.warn(
+        format!(
+            "{what} was not maintained for {}, so the space of deleted backups is not freed; {why}",
+            human(age)
+        ),
+        format!("A maintenance waits until no upload uses the repository: {shown}"),
+    ))
 }
 
 fn judge_password(exists: bool, repositories: usize, home: &str) -> Finding {
@@ -153,7 +238,7 @@ fn judge_password(exists: bool, repositories: usize, home: &str) -> Finding {
     };
     ON.bad(
         format!(
-            "Secret {PASSWORD_SECRET} is missing: nobody can read the volume data in {of} without its password"
+            "Secret {PASSWORD_SECRET} is missing: without its password the volume data in {of} cannot be read"
         ),
         format!(
             "Bring it back from your copy: kubectl -n {home} create secret generic {PASSWORD_SECRET} \
@@ -208,7 +293,7 @@ mod tests {
     fn a_repository_that_cannot_be_used_is_named_with_its_message() {
         let judged = |phase: &str| {
             let repository = repository(stored("restic", phase)).unwrap();
-            judge_repository(&repository, "velero")
+            judge_repository(&repository, "velero", Timestamp::UNIX_EPOCH)
         };
         let found = judged("NotReady").unwrap();
         assert_eq!(
@@ -222,10 +307,59 @@ mod tests {
     }
 
     #[test]
+    fn a_repository_that_is_not_maintained_is_worth_a_look() {
+        let judged = |frequency: &str, recent: Value, day: i64| {
+            let mut stored = stored("restic", "Ready");
+            stored.spec.maintenance_frequency = serde_json::from_value(json!(frequency)).unwrap();
+            stored.status.last_maintenance_time =
+                serde_json::from_value(json!("1970-01-01T00:00:00Z")).unwrap();
+            stored.status.recent_maintenance = serde_json::from_value(recent).unwrap();
+            let now = Timestamp::from_second(day * 86400 + 3600).unwrap();
+            let found = judge_repository(&repository(stored).unwrap(), "velero", now)?;
+            assert_eq!(found.tone, Tone::Warn);
+            Some(found.text)
+        };
+        let none = || json!([]);
+        for (frequency, day, overdue) in [
+            ("24h", 2, false),
+            ("24h", 3, true),
+            ("0s", 3, true),
+            ("168h", 3, false),
+            ("168h", 22, true),
+        ] {
+            let found = judged(frequency, none(), day);
+            assert_eq!(found.is_some(), overdue, "{frequency} {day}: {found:?}");
+        }
+        assert_eq!(
+            judged("24h", none(), 3).unwrap(),
+            "the repository with the volume data of namespace shop in location default was not maintained for 3d1h, so the space of \
+             deleted backups is not freed; none has begun since"
+        );
+        let failed =
+            json!([{ "result": "Succeeded" }, { "result": "Failed", "message": "no node" }]);
+        let found = judged("24h", failed, 3).unwrap();
+        assert!(
+            found.ends_with("; the last one has failed: no node"),
+            "{found}"
+        );
+    }
+
+    #[test]
+    fn a_namespace_that_refuses_the_pods_of_the_mover_is_broken() {
+        let judged = |level: &str| {
+            let labels = [(POD_SECURITY_LABEL.to_owned(), level.to_owned())].into();
+            judge_pod_security(Some(&labels), "velero")
+        };
+        assert_eq!(judged("restricted").unwrap().tone, Tone::Bad);
+        assert_eq!(judged("baseline"), None);
+        assert_eq!(judge_pod_security(None, "velero"), None);
+    }
+
+    #[test]
     fn a_password_that_is_missing_is_broken() {
         assert_eq!(judge_password(true, 1, "velero").tone, Tone::Good);
         let missing = judge_password(false, 2, "velero");
         assert_eq!(missing.tone, Tone::Bad);
-        assert!(missing.text.contains("2 repositories"), "{missing:?}");
+        assert_says!(missing.text, "2 repositories");
     }
 }

@@ -365,7 +365,7 @@ mod tests {
             let CertificateCheck::Refused(why) = served else {
                 panic!("it is taken")
             };
-            assert!(why.contains("invalid peer certificate"), "{why}");
+            assert_says!(why, "invalid peer certificate");
         }
         let (near, far) = tokio::io::duplex(64);
         drop(far);
@@ -405,10 +405,9 @@ mod tests {
             (found.len(), found[0].0, found[1].0),
             (2, Tone::Bad, Tone::Good)
         );
-        assert!(
-            found[0]
-                .1
-                .contains("pod serves a certificate that the API server refuses: Expired")
+        assert_says!(
+            found[0].1,
+            "pod serves a certificate that the API server refuses: Expired"
         );
         assert_eq!(
             of(vec![CertificateCheck::Unknown("no".to_owned())])[0].0,

@@ -77,7 +77,7 @@ pub(super) async fn controller_args(session: &Session) -> Option<Vec<String>> {
 
 fn good(backup: &Backup, places: &Places) -> Option<Good> {
     let evidence = Evidence::of(backup);
-    let place = places.find(&evidence.location);
+    let place = places.of_backup(&evidence);
     let is_read = !matches!(place, Place::Unread(_));
     let is_good = evidence.judge(is_read.then_some(&place)).is_good;
     is_good.then(|| Good {

@@ -10,7 +10,7 @@ use kube::runtime::{
 };
 
 use super::lines::Lines;
-use crate::{client::PAGE_SIZE, commands::prelude::*};
+use crate::{commands::prelude::*, session::PAGE_SIZE};
 
 /// Follows a kind. If the API server is away, waits for it, then shows the changes since.
 pub(crate) async fn run(

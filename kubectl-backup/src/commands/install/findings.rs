@@ -1,6 +1,6 @@
 //! Findings of the checks before an installation. Pure.
 
-use backup_core::cluster;
+use backup_core::cluster::{self, POD_SECURITY_LABEL, RESTRICTED, pod_security};
 use backup_deploy::{Mode, Stage, id, is_ours, kind};
 
 use super::{
@@ -9,12 +9,9 @@ use super::{
     preflight::{ClusterState, GUARDED},
 };
 use crate::{
-    commands::doctor::{Finding, Topic},
+    commands::finding::{Finding, Topic},
     print::plain,
 };
-
-/// Label by which a namespace restricts its pods (Kubernetes, Pod Security Admission).
-const ENFORCED: &str = "pod-security.kubernetes.io/enforce";
 
 pub(super) fn judge(
     plan: &Plan,
@@ -108,7 +105,7 @@ fn place(plan: &Plan, observed: &ClusterState, namespace: &str) -> Finding {
             Mode::Engine => on.good(format!("{namespace} will be created")),
             Mode::Guard => on.bad(
                 format!(
-                    "{namespace} does not exist, and a guard stands in the namespace of the Velero server"
+                    "{namespace} does not exist, and a guard is installed in the namespace of the Velero server"
                 ),
                 "Choose that namespace with -n.",
             ),
@@ -120,26 +117,21 @@ fn place(plan: &Plan, observed: &ClusterState, namespace: &str) -> Finding {
             "Wait until it is gone.",
         );
     }
-    let enforced = found
-        .labels
-        .as_ref()
-        .and_then(|labels| labels.get(ENFORCED))
-        .map_or("privileged", String::as_str);
+    let enforced = pod_security(found.labels.as_ref());
     if plan.options.host_network && enforced != "privileged" {
         return on.bad(
             format!("{namespace} keeps pods to {enforced} (Pod Security), which refuses the network of nodes"),
-            format!("kubectl label --overwrite namespace {namespace} {ENFORCED}=privileged; or leave out --host-network."),
+            format!("kubectl label --overwrite namespace {namespace} {POD_SECURITY_LABEL}=privileged; or leave out --host-network."),
         );
     }
-    // `baseline` admits the user and the capabilities of the pods that move volume data.
     let moves = plan.options.mode == Mode::Engine && !plan.options.without_data_mover;
-    if moves && enforced == "restricted" {
+    if moves && enforced == RESTRICTED {
         return on.warn(
             format!(
                 "{namespace} admits our programs, and not the pods that move volume data (snapshotMoveData): Pod Security \
                  keeps it to restricted"
             ),
-            format!("kubectl label --overwrite namespace {namespace} {ENFORCED}=baseline; or add --data-mover=false."),
+            format!("kubectl label --overwrite namespace {namespace} {POD_SECURITY_LABEL}=baseline; or add --data-mover=false."),
         );
     }
     on.good(format!(

@@ -10,7 +10,6 @@ use kube::{
 };
 use tokio::time::sleep;
 
-use super::plan::Plan;
 use crate::{backoff::pauses, commands::prelude::*};
 
 /// Annotation of the webhook's Deployment with the installation's [`Options`], as JSON.
@@ -186,10 +185,10 @@ fn is_applied(metadata: &ObjectMeta) -> bool {
     })
 }
 
-/// Removes objects that this command applied earlier and that are no longer in the plan. Returns
-/// their names.
-pub(super) async fn prune(session: &Session, plan: &Plan) -> Result<Vec<String>, Problem> {
-    let planned: BTreeSet<(&str, &str)> = plan.objects.iter().map(id).collect();
+/// Removes objects that this command applied earlier and that are no longer planned. Returns their
+/// names.
+pub(super) async fn prune(session: &Session, planned: &[Value]) -> Result<Vec<String>, Problem> {
+    let planned: BTreeSet<(&str, &str)> = planned.iter().map(id).collect();
     let mut removed = Vec::new();
     for InstalledObject {
         kind,

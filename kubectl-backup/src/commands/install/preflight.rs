@@ -43,7 +43,8 @@ impl ClusterState {
 /// The definitions of the other server, which guard mode needs.
 pub(super) const GUARDED: [&str; 2] = ["backups.velero.io", "restores.velero.io"];
 const DEFINITION: &str = "CustomResourceDefinition";
-const MONITORING: [&str; 2] = [
+/// The definitions of Prometheus' operator that `deploy/monitoring` needs.
+pub(super) const MONITORING: [&str; 2] = [
     "podmonitors.monitoring.coreos.com",
     "prometheusrules.monitoring.coreos.com",
 ];

@@ -3,11 +3,14 @@
 
 use backup_deploy::{Mode, Options};
 
+use super::facts::{Snapshottable, part};
 use crate::commands::{
-    doctor::Finding,
+    finding::{Finding, Topic},
     prelude::*,
-    volumes::{self, ON, Snapshots, Volumes},
+    volumes::{self, Snapshots, Volumes},
 };
+
+const ON: Topic = Topic("snapshots");
 
 /// The source of the decision on snapshots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,35 +23,47 @@ pub(super) enum Decision {
     Kept,
 }
 
-/// Turns snapshots on if they can be taken and the decision is open. Returns the finding.
-pub(super) async fn choose(
-    session: &Session,
-    options: &mut Options,
-    decision: Decision,
-    now: Timestamp,
-) -> Vec<Finding> {
-    if options.mode == Mode::Guard {
-        return Vec::new();
-    }
-    match volumes::observe(session, now).await {
-        Ok(volumes) => judge(&volumes, options, decision),
-        Err(problem) => vec![ON.unknown(
-            &format!(
-                "whether snapshots can be taken; {}",
-                plain(&problem.to_string())
-            ),
-            Some("They can be turned on: kubectl backup upgrade --snapshots".to_owned()),
-        )],
+/// Reads the volumes of the cluster. A guard makes no backups, so it needs none.
+pub(super) async fn observe(session: &Session, mode: Mode, now: Timestamp) -> FetchResult<Volumes> {
+    match mode {
+        Mode::Engine => part(volumes::observe(session, now)).await,
+        Mode::Guard => FetchResult::missing("a guard takes no snapshots"),
     }
 }
 
-fn judge(volumes: &Volumes, options: &mut Options, decision: Decision) -> Vec<Finding> {
-    let possible = volumes.snapshottable();
+/// The drivers whose volumes can be snapshotted.
+pub(super) fn possible(volumes: &FetchResult<Volumes>) -> FetchResult<Snapshottable> {
+    match volumes {
+        FetchResult::Known(volumes) => FetchResult::Known(
+            volumes
+                .snapshottable()
+                .map(|drivers| drivers.into_iter().map(str::to_owned).collect()),
+        ),
+        FetchResult::Missing { unavailable } => FetchResult::missing(unavailable),
+    }
+}
+
+/// Turns snapshots on if they can be taken and the decision is open. Returns the finding; none if
+/// an upgrade keeps the setting.
+pub(super) fn decide(
+    possible: &FetchResult<Snapshottable>,
+    options: &mut Options,
+    decision: Decision,
+) -> Option<Finding> {
+    let possible = match possible {
+        FetchResult::Known(possible) => possible,
+        FetchResult::Missing { unavailable } => {
+            return Some(ON.unknown(
+                &format!("whether snapshots can be taken; {unavailable}"),
+                Some("They can be turned on: kubectl backup upgrade --snapshots".to_owned()),
+            ));
+        }
+    };
     if decision == Decision::Open {
         options.set_snapshots(possible.is_ok());
     }
     let is_on = options.takes_snapshots();
-    let headline = match (decision, possible) {
+    match (decision, possible) {
         (Decision::Kept, _) => None,
         (_, Ok(drivers)) if is_on => {
             let drivers = plain(&drivers.join(", "));
@@ -71,18 +86,16 @@ fn judge(volumes: &Volumes, options: &mut Options, decision: Decision) -> Vec<Fi
             Some(ON.warn(text, plain(&why.remedy())))
         }
         _ => Some(ON.good("snapshots of CSI volumes are off, as you asked")),
-    };
-    let snapshots = if is_on { Snapshots::On } else { Snapshots::Off };
-    headline
-        .into_iter()
-        .chain(volumes.findings(snapshots))
-        .collect()
+    }
 }
 
-/// The message of a dry run that does not read the cluster.
-pub(super) fn not_looked(options: &Options) -> Option<&'static str> {
-    let is_off = options.mode == Mode::Engine && !options.takes_snapshots();
-    is_off.then_some(
-        "Snapshots of CSI volumes are off in these objects, as no cluster was looked at: --snapshots turns them on.",
-    )
+/// The findings about claims whose data a backup would or would not contain.
+pub(super) fn of_claims(volumes: &FetchResult<Volumes>, options: &Options) -> Vec<Finding> {
+    let snapshots = if options.takes_snapshots() {
+        Snapshots::On
+    } else {
+        Snapshots::Off
+    };
+    let known = volumes.known();
+    known.map_or_else(Vec::new, |volumes| volumes.findings(snapshots))
 }

@@ -1,7 +1,7 @@
 //! `search`: which backups contain an item, and whether the item is the same there as in the
 //! cluster.
 
-use backup_actions::restore::existing;
+use backup_actions::restore::equality;
 use backup_core::{api::download_request::DownloadTargetKind, text::counted};
 use futures::{Stream, StreamExt as _, stream};
 use serde::Serialize;
@@ -68,7 +68,7 @@ async fn search(args: &SearchArgs, terminal: &mut Terminal) -> CommandResult {
     if backups.is_empty() {
         let message = format!("there is no backup in namespace {}", session.namespace);
         return Err(Problem::new(ProblemKind::NotFound, message).with_remedy(
-            "-n names the installation; the namespace of an item stands before its type, as in shop/configmaps/web.",
+            "-n names the installation; the namespace of an item comes before its type, as in shop/configmaps/web.",
         ));
     }
     backups.sort_by_key(|backup| std::cmp::Reverse(began(backup)));
@@ -271,7 +271,7 @@ async fn compared(
     let Some(cluster) = &both.cluster else {
         return Ok("missing".to_owned());
     };
-    if existing::same_objects(cluster, &both.backup) {
+    if equality::same_objects(cluster, &both.backup) {
         return Ok("same".to_owned());
     }
     let mut fields = Vec::new();

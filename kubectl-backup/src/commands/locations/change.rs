@@ -28,9 +28,7 @@ pub(super) async fn create(args: LocationCreateArgs, terminal: &mut Terminal) ->
     spec::describe_object(&mut location.metadata, &args.object);
     let connection = Connection::new();
     if args.dry_run != Some(DryRun::Client) {
-        let session = connection
-            .get_or_try_init(|| Session::connect(terminal))
-            .await?;
+        let session = connection.session(terminal).await?;
         let others = session
             .list_readable(ListParams::default(), Some::<BackupStorageLocation>)
             .await?;
@@ -56,9 +54,7 @@ pub(super) async fn create(args: LocationCreateArgs, terminal: &mut Terminal) ->
             terminal,
         )
         .await?;
-        let session = connection
-            .get_or_try_init(|| Session::connect(terminal))
-            .await?;
+        let session = connection.session(terminal).await?;
         let spec = location.spec.clone();
         let kept = "nothing was created";
         if let Err(exit) =
@@ -87,9 +83,7 @@ pub(super) async fn create(args: LocationCreateArgs, terminal: &mut Terminal) ->
         CreationOutcome::Stored(created) => created,
     };
     create::print(&created, args.output, "", terminal)?;
-    let session = connection
-        .get_or_try_init(|| Session::connect(terminal))
-        .await?;
+    let session = connection.session(terminal).await?;
     if args.flags.default {
         no_other_default(session, &args.name, terminal).await?;
     }

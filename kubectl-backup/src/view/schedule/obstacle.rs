@@ -106,7 +106,7 @@ impl fmt::Display for Obstacle {
         match self {
             Self::Invalid(_) => f.write_str("is not valid"),
             Self::Paused => f.write_str("is paused"),
-            Self::NotLookedAt => f.write_str("was never looked at by the controller"),
+            Self::NotLookedAt => f.write_str("was never checked by the controller"),
             Self::NeverDue(expression) => write!(f, "is never due: no day fits {expression:?}"),
             Self::Refused { location, is } => {
                 write!(
@@ -208,7 +208,7 @@ mod tests {
             (json!({ "spec": { "paused": true } }), "is paused", ""),
             (
                 json!({ "status": null }),
-                "was never looked at by the controller",
+                "was never checked by the controller",
                 "",
             ),
             (

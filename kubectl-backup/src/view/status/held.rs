@@ -166,8 +166,8 @@ pub(crate) fn lists_to_read(
     let Some(held) = seen.held.known() else {
         return Vec::new();
     };
-    let places = Places::of(&seen.locations);
-    let judged = judged(&seen.backups, &places);
+    let places = seen.locations.known().map(Places::of);
+    let judged = judged(&seen.backups, places.as_ref());
     let newest = newest(&judged);
     let (_, there) = split(seen, installation, asked);
     let names: Vec<String> = there.iter().map(|one| one.name.clone()).collect();

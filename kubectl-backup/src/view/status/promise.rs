@@ -34,8 +34,8 @@ impl Promise {
         format!("kubectl backup schedules {verb} {}", self.name)
     }
 
-    pub(super) fn of(schedule: &Schedule, places: &Places, now: Timestamp) -> Self {
-        let obstacle = Obstacle::of(schedule, Some(places), now);
+    pub(super) fn of(schedule: &Schedule, places: Option<&Places>, now: Timestamp) -> Self {
+        let obstacle = Obstacle::of(schedule, places, now);
         let runs = if obstacle.is_none() {
             next(schedule, now)
         } else {

@@ -34,7 +34,8 @@ impl Scope {
         self.is_whole && self.namespaces.includes(namespace)
     }
 
-    /// The places of those that it covers; of thousands only those are looked at that it names.
+    /// The places of the namespaces that it covers; with thousands of them, only the places that it
+    /// names are read.
     pub(super) fn among(&self, names: &[String], places: &HashMap<&str, usize>) -> Vec<usize> {
         let included = self.namespaces.included();
         let is_plain = !included.is_empty() && included.iter().all(|name| is_object_name(name));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use backup_core::{
+    drill::DrillResult,
     restorability::Answer,
     text::{counted, listed},
 };
@@ -11,7 +12,7 @@ use jiff::Timestamp;
 use super::{ClusterStatus, NamespaceStatus, WorkLine};
 use crate::{
     fetched::FetchResult,
-    print::{Screen, Style, Tone, table, until},
+    print::{Screen, Style, Tone, ago, table, until},
     view::table_kind::{age, dash},
 };
 
@@ -19,6 +20,8 @@ use crate::{
 const MAX_UNPROTECTED_ROWS: usize = 20;
 /// Up to this number protected namespaces get a row each; more are counted by schedule.
 const MAX_PROTECTED_ROWS: usize = 20;
+/// Place of the column with the number of copies, which is left out if there are none.
+const COPIES_COLUMN: usize = 3;
 /// Maximum number of namespaces in a suggested command.
 const MAX_NAMES: usize = 5;
 
@@ -33,7 +36,7 @@ pub(crate) fn text(
     let (tone, verdict) = verdict(status, bad.len(), unknown.len());
     let mut screen = Screen::of(style, tone, &status.namespace, &[&verdict]);
     screen.line("");
-    screen.facts(11, facts(status, style));
+    screen.facts(11, facts(status, now, style));
     let most = if all {
         usize::MAX
     } else {
@@ -67,15 +70,20 @@ fn verdict(status: &ClusterStatus, bad: usize, unknown: usize) -> (Tone, String)
     } else if unknown > 0 {
         (Tone::Warn, format!("{unknown} of {total} not checked"))
     } else if status.namespaces.is_empty() {
-        (Tone::Unknown, "no namespace is looked at".to_owned())
+        (Tone::Unknown, "no namespace is checked".to_owned())
     } else if status.unchecked.is_empty() {
-        (Tone::Good, format!("{total}, all protected"))
+        let tone = if status.absent_namespaces.is_empty() {
+            Tone::Good
+        } else {
+            Tone::Warn
+        };
+        (tone, format!("{total}, all protected"))
     } else {
-        (Tone::Warn, format!("{total} looked at, all protected"))
+        (Tone::Warn, format!("{total} checked, all protected"))
     }
 }
 
-fn facts(status: &ClusterStatus, style: Style) -> Vec<(&'static str, String)> {
+fn facts(status: &ClusterStatus, now: Timestamp, style: Style) -> Vec<(&'static str, String)> {
     let mut facts = Vec::new();
     for WorkLine {
         kind,
@@ -90,7 +98,7 @@ fn facts(status: &ClusterStatus, style: Style) -> Vec<(&'static str, String)> {
             format!("{kind} {name}: {}. {verdict}", style.tone(*tone, phase)),
         ));
     }
-    for location in &status.locations {
+    for location in status.locations.known().into_iter().flatten() {
         let message = location
             .message
             .as_ref()
@@ -98,12 +106,9 @@ fn facts(status: &ClusterStatus, style: Style) -> Vec<(&'static str, String)> {
         let phase = style.tone(location.tone, &location.phase);
         facts.push(("Location", format!("{} {phase}{message}", location.name)));
     }
-    if status.locations.is_empty() {
-        facts.push((
-            "Location",
-            style.tone(Tone::Bad, "there is none: nothing can be stored"),
-        ));
-    }
+    let none = || style.tone(Tone::Bad, "there is none: nothing can be stored");
+    let without = status.locations.shown(|all| all.is_empty().then(none));
+    facts.extend(without.map(|text| ("Location", text)));
     let lock = status
         .lock
         .shown(|held| Some(held.join("; ")).filter(|held| !held.is_empty()));
@@ -115,6 +120,11 @@ fn facts(status: &ClusterStatus, style: Style) -> Vec<(&'static str, String)> {
         let sentence = format!("nothing can be created: {why}");
         facts.push(("Lock", style.tone(Tone::Bad, &sentence)));
     }
+    for absence in &status.absent_namespaces {
+        facts.push(("Schedule", style.tone(Tone::Warn, &absence.to_string())));
+    }
+    facts.extend(verified(status, now).map(|text| ("Verified", text)));
+    facts.extend(drilled(status, now).map(|text| ("Drilled", text)));
     if !status.except.is_empty() {
         facts.push(("Left out", status.except.join(", ")));
     }
@@ -135,6 +145,55 @@ fn facts(status: &ClusterStatus, style: Style) -> Vec<(&'static str, String)> {
     facts
 }
 
+/// How many of the last good backups were verified; `None` if no one was.
+fn verified(status: &ClusterStatus, now: Timestamp) -> Option<String> {
+    let good = status
+        .namespaces
+        .iter()
+        .filter_map(|one| one.last_good.as_ref());
+    // Many namespaces have one last good backup.
+    let backups: BTreeMap<&str, Option<Timestamp>> = good
+        .map(|good| {
+            let at = good.verified.as_ref().map(|verified| verified.at);
+            (good.name.as_str(), at)
+        })
+        .collect();
+    let times = backups.values().flatten();
+    let last = times.clone().max()?;
+    let count = times.count();
+    let total = counted(backups.len(), "last good backup");
+    Some(format!(
+        "{count} of {total} found whole, last {}",
+        ago(*last, now)
+    ))
+}
+
+/// How many of the last good backups were restored on trial, and how many of these trials have
+/// failed; `None` if no one was.
+fn drilled(status: &ClusterStatus, now: Timestamp) -> Option<String> {
+    let good = status
+        .namespaces
+        .iter()
+        .filter_map(|one| one.last_good.as_ref());
+    let backups: BTreeMap<&str, Option<&DrillResult>> = good
+        .map(|good| (good.name.as_str(), good.drilled.as_ref()))
+        .collect();
+    let results = backups.values().copied().flatten();
+    let last = results.clone().map(|result| result.at).max()?;
+    let failed = results.clone().filter(|result| result.has_failed()).count();
+    let restored = results.count() - failed;
+    let total = counted(backups.len(), "last good backup");
+    let rest = if failed > 0 {
+        format!(", {failed} failed")
+    } else {
+        String::new()
+    };
+    Some(format!(
+        "{restored} of {total} restored on trial{rest}, last {}",
+        ago(last, now)
+    ))
+}
+
 fn section(
     screen: &mut Screen,
     title: &str,
@@ -146,15 +205,19 @@ fn section(
         return Ok(());
     }
     screen.section(title);
-    let rows = namespaces.iter().take(most).map(|one| row(one, now));
-    screen.lines(
-        table(
-            &["NAMESPACE", "LAST GOOD BACKUP", "AGE", "NEXT RUN", "REMARK"],
-            true,
-            rows,
-        )?
-        .lines(),
-    );
+    let has_copies = namespaces.iter().any(|one| copies(one) > 0);
+    let rows = namespaces.iter().take(most).map(|one| {
+        let mut row = row(one, now);
+        if has_copies {
+            row.insert(COPIES_COLUMN, copies(one).to_string());
+        }
+        row
+    });
+    let mut headers = vec!["NAMESPACE", "LAST GOOD BACKUP", "AGE", "NEXT RUN", "REMARK"];
+    if has_copies {
+        headers.insert(COPIES_COLUMN, "COPIES");
+    }
+    screen.lines(table(&headers, true, rows)?.lines());
     if namespaces.len() > most {
         screen.line(&format!(
             "  and {} more: -o wide has them all",
@@ -162,6 +225,11 @@ fn section(
         ));
     }
     Ok(())
+}
+
+/// Number of copies of the last good backup.
+fn copies(one: &NamespaceStatus) -> usize {
+    one.last_good.as_ref().map_or(0, |good| good.copies.len())
 }
 
 fn row(one: &NamespaceStatus, now: Timestamp) -> Vec<String> {
@@ -213,10 +281,8 @@ fn summary(good: &[&NamespaceStatus], now: Timestamp) -> Vec<String> {
 
 fn next(status: &ClusterStatus, bad: &[&NamespaceStatus]) -> Vec<String> {
     let mut next = Vec::new();
-    let down = status
-        .locations
-        .iter()
-        .find(|location| location.tone == Tone::Bad);
+    let mut locations = status.locations.known().into_iter().flatten();
+    let down = locations.find(|location| location.tone == Tone::Bad);
     next.extend(
         down.map(|location| format!("kubectl backup locations describe {}", location.name)),
     );
@@ -241,22 +307,23 @@ fn next(status: &ClusterStatus, bad: &[&NamespaceStatus]) -> Vec<String> {
             named.join(",")
         ));
     }
-    let mut of_schedules: Vec<&String> = bad
+    let of_bad = bad.iter().filter_map(|one| one.schedule_command.clone());
+    let of_absences = status
+        .absent_namespaces
         .iter()
-        .filter_map(|one| one.schedule_command.as_ref())
-        .collect();
+        .map(|one| format!("kubectl backup schedules describe {}", one.schedule));
+    let mut of_schedules: Vec<String> = of_bad.chain(of_absences).collect();
     of_schedules.sort_unstable();
     of_schedules.dedup();
-    next.extend(of_schedules.into_iter().take(MAX_NAMES).cloned());
+    next.extend(of_schedules.into_iter().take(MAX_NAMES));
     let lacks_data = bad.iter().any(|one| {
         one.last_good
             .as_ref()
             .is_some_and(|good| good.restorable.answer == Answer::Partly)
     });
-    if matches!(status.lock, FetchResult::Missing { .. })
-        || status.lock_problem.is_some()
-        || lacks_data
-    {
+    // Who reads only a part may not run `doctor` either.
+    let is_lock_unknown = matches!(status.lock, FetchResult::Missing { .. }) && !status.is_partial;
+    if is_lock_unknown || status.lock_problem.is_some() || lacks_data {
         next.push("kubectl backup doctor".to_owned());
     }
     next

@@ -2,6 +2,7 @@ use backup_core::labels::MISSING_DATA_ANNOTATION;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::print::Style;
 
 const NOW: &str = "2026-11-03T05:00:00Z";
 
@@ -74,9 +75,12 @@ fn judged_with(
             .iter()
             .map(|one| serde_json::from_value(one.clone()).unwrap())
             .collect(),
-        locations: [location, down]
-            .map(|one| serde_json::from_value(one).unwrap())
-            .to_vec(),
+        locations: FetchResult::Known(
+            [location, down]
+                .map(|one| serde_json::from_value(one).unwrap())
+                .to_vec(),
+        ),
+        restriction: None,
         lock: FetchResult::Known(Vec::new()),
         lock_problem: None,
     };
@@ -106,6 +110,24 @@ fn daily() -> Value {
 fn changed(mut object: Value, over: &Value) -> Value {
     json_patch::merge(&mut object, over);
     object
+}
+
+#[test]
+fn complete_copies_of_the_last_good_backup_are_counted() {
+    let began = "2026-11-03T03:00:10Z";
+    let copies = json!([{ "location": "second", "phase": "Completed" }, { "location": "third", "phase": "Failed" }]);
+    let status = json!({ "status": { "copies": copies } });
+    let with_copies = changed(backup("b", &[], began, "Completed"), &status);
+    for (backup, expected) in [
+        (with_copies, &["second"][..]),
+        (backup("b", &[], began, "Completed"), &[][..]),
+    ] {
+        let status = judged(&[backup], &[daily()], None);
+        let good = status.namespaces[0].last_good.as_ref().unwrap();
+        assert_eq!(good.copies, expected);
+        let shown = text(&status, NOW.parse().unwrap(), Style::new(false), false).unwrap();
+        assert_eq!(shown.contains("COPIES"), !expected.is_empty(), "{shown}");
+    }
 }
 
 #[test]
@@ -303,6 +325,27 @@ fn the_schedule_that_runs_most_often_counts_and_a_new_one_promises_nothing_of_be
 }
 
 #[test]
+fn of_a_part_of_the_backups_only_what_is_good_counts() {
+    let owned = |seen: &mut ClusterData| {
+        seen.locations = FetchResult::missing("forbidden");
+        seen.restriction = Some("others may protect it, too".to_owned());
+    };
+    let good = backup("b", &["shop"], "2026-11-03T03:00:10Z", "Completed");
+    for (backups, protected, section) in [
+        (&[good][..], true, "PROTECTED"),
+        (&[][..], false, "NOT CHECKED"),
+    ] {
+        let status = judged_with(backups, &[daily()], None, owned);
+        let shop = &status.namespaces[0];
+        assert_eq!((shop.protected, shop.checked), (protected, protected));
+        assert_eq!(status.unchecked, ["others may protect it, too"]);
+        let shown = text(&status, NOW.parse().unwrap(), Style::new(false), false).unwrap();
+        assert_says!(shown, section, "unavailable: forbidden");
+        assert!(!shown.contains("NOT PROTECTED"), "{shown}");
+    }
+}
+
+#[test]
 fn without_the_right_to_list_namespaces_those_that_are_named_are_shown() {
     let now = NOW.parse().unwrap();
     let seen = ClusterData {
@@ -323,7 +366,8 @@ fn without_the_right_to_list_namespaces_those_that_are_named_are_shown() {
             ))
             .unwrap(),
         ],
-        locations: Vec::new(),
+        locations: FetchResult::Known(Vec::new()),
+        restriction: None,
         lock: FetchResult::Known(Vec::new()),
         lock_problem: None,
     };

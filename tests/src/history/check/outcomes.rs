@@ -144,7 +144,7 @@ pub(super) fn operations_end(record: &Record, rules: Rules, found: &mut Vec<Viol
 pub(crate) const OPERATIONS: Duration = Duration::from_secs(10);
 
 /// P9: a backup imported from a bucket has ended, does not come back after its deletion was carried
-/// out, and stays as long as it is in the bucket.
+/// out, and stays while it is in the bucket.
 pub(super) fn synchronisation_is_safe(record: &Record, found: &mut Vec<Violation>) {
     for life in of_the_engine(record).filter(|life| life.object.kind == Kind::Backup) {
         let name = &life.object.name;

@@ -286,7 +286,7 @@ fn work_that_begins_without_a_claim_is_found() {
     };
     assert_eq!(broken(&taken(34)), []);
     assert_eq!(broken(&taken(35)), [Promise::UnderClaim]);
-    // The start was on its way to an API server that was stopped, and no work followed.
+    // The start was in flight to an API server that was stopped, and no work followed.
     let failed = |moment| {
         let mut record = taken(moment);
         record.lives.get_mut(&uid("r")).unwrap().phase = "Failed".to_owned();

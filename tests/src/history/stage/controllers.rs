@@ -25,6 +25,7 @@ use crate::{
     replica::answers,
     skip::Skip,
     snapshots::{self, Behaviour, SnapshotController},
+    wait::TIMEOUT,
     world::controllers::{is_of, lease_holder},
 };
 
@@ -33,7 +34,6 @@ use crate::{
 pub(super) const HOMES: [&str; 3] = [NAMESPACE, NAMESPACE, SECOND];
 /// Items in each namespace of a source: enough for a slow restore to take a while.
 const ITEMS: [(bool, usize); 2] = [(false, 6), (true, 60)];
-const SOON: Duration = Duration::from_mins(1);
 
 /// Starts the controllers behind a tap, and makes the backups for restores.
 pub(super) async fn start(
@@ -90,7 +90,7 @@ pub(super) async fn start(
         let available =
             |one: &BackupStorageLocation| one.status.phase == Some(LocationPhase::Available);
         locations
-            .wait_until("default", "is available", SOON, available)
+            .wait_until("default", "is available", TIMEOUT, available)
             .await?;
         let backups: Api<Backup> = Api::namespaced(client.clone(), home);
         for (slow, _) in ITEMS {
@@ -103,7 +103,7 @@ pub(super) async fn start(
             backups.create_object(&Backup::new(name, spec)).await?;
             let completed = |one: &Backup| one.phase() == BackupPhase::Completed;
             backups
-                .wait_until(name, "is Completed", SOON, completed)
+                .wait_until(name, "is Completed", TIMEOUT, completed)
                 .await?;
         }
     }
@@ -128,7 +128,7 @@ async fn volumes(client: &Client) -> anyhow::Result<Option<SnapshotController>> 
     Ok(Some(driver))
 }
 
-/// The namespaces that are restored into those of a history.
+/// The namespaces whose items are restored into the namespaces of a history.
 fn namespaces(slow: bool) -> Vec<String> {
     (0..NAMESPACES)
         .map(|index| plan::namespace(&format!("{}-", Whose::source(slow)), index))

@@ -4,7 +4,7 @@ use super::*;
 
 pub(super) async fn a_deleted_ledger_is_rebuilt_and_grants_nothing_until_then(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let leases: Api<Lease> = world.api();
     let before = world.ledger().await?;
     let world = &*world.pause_controllers()?;
@@ -27,7 +27,7 @@ pub(super) async fn a_deleted_ledger_is_rebuilt_and_grants_nothing_until_then(
         early.code == 503 && early.message.contains("being rebuilt"),
         "{early:?}"
     );
-    eventually("the ledger is rebuilt", SOON, async || {
+    eventually("the ledger is rebuilt", TIMEOUT, async || {
         world
             .create_backup("lost-late", of_namespaces(&["elsewhere-lost"]))
             .await
@@ -44,11 +44,7 @@ pub(super) async fn a_deleted_ledger_is_rebuilt_and_grants_nothing_until_then(
         "the epoch goes on: {} after {held}",
         epoch(&after)
     );
-    let error = refusal(
-        world
-            .create_backup("lost-collides", of_namespaces(&["lost"]))
-            .await,
-    )?;
+    let error = world.refused_backup("lost-collides", "lost").await?;
     ensure!(
         error.message.contains("lost-holder"),
         "who holds a place keeps it: {error:?}"
@@ -56,9 +52,7 @@ pub(super) async fn a_deleted_ledger_is_rebuilt_and_grants_nothing_until_then(
     world.delete_unfinished().await
 }
 
-pub(super) async fn a_ledger_that_was_edited_by_hand_is_rebuilt(
-    world: &mut World,
-) -> anyhow::Result<()> {
+pub(super) async fn a_ledger_that_was_edited_by_hand_is_rebuilt(world: &mut World) -> TestResult {
     let leases: Api<Lease> = world.api();
     let markers: Api<ConfigMap> = world.api();
     let world = &*world.pause_controllers()?;
@@ -67,7 +61,7 @@ pub(super) async fn a_ledger_that_was_edited_by_hand_is_rebuilt(
         .await?;
     let once = once(world).await?;
     // The replicas may write at any time, too.
-    eventually("the ledger is edited", SOON, async || {
+    eventually("the ledger is edited", TIMEOUT, async || {
         let mut lease = world.ledger().await?;
         let annotations = lease
             .metadata
@@ -79,10 +73,7 @@ pub(super) async fn a_ledger_that_was_edited_by_hand_is_rebuilt(
         let empty = r#"{"v":1,"epoch":0,"bound":0,"footprints":[],"claims":[]}"#;
         annotations.insert(LEDGER_ANNOTATION.to_owned(), empty.to_owned());
         annotations.insert(SERIAL_ANNOTATION.to_owned(), (serial + 1).to_string());
-        match leases
-            .replace("backup-lock-velero", &PostParams::default(), &lease)
-            .await
-        {
+        match leases.replace_object("backup-lock-velero", &lease).await {
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 anyhow::Ok(when(false, status.message))
             }
@@ -92,7 +83,7 @@ pub(super) async fn a_ledger_that_was_edited_by_hand_is_rebuilt(
         }
     })
     .await?;
-    eventually("the ledger is rebuilt", SOON, async || {
+    eventually("the ledger is rebuilt", TIMEOUT, async || {
         let collides = Backup::new("edited-collides", of_namespaces(&["edited"]));
         let refused = refusal(once.create_object(&collides).await)?;
         ensure!(

@@ -4,7 +4,7 @@ use super::*;
 
 pub(super) async fn a_policy_chooses_claims_by_their_modes_and_the_class_of_snapshots(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let _driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-policy", "data", "no-such-class").await?;
     let text = "version: v1
@@ -37,7 +37,7 @@ volumePolicies:
 
 pub(super) async fn a_policy_for_all_backups_comes_after_those_of_a_backup(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let name = "csi-for-all";
     let _driver = ready(world).await?;
     snapshots::claim(&world.client, name, "data", "ready").await?;
@@ -71,11 +71,7 @@ pub(super) async fn a_policy_for_all_backups_comes_after_those_of_a_backup(
         snapshotted(&by_its_own?.status) == (1, 1),
         "its own policy comes first"
     );
-    let shown = world
-        .kubectl_backup()
-        .succeeds(&["describe", name])
-        .await?
-        .stdout;
+    let shown = world.kubectl_backup().stdout(&["describe", name]).await?;
     says(
         &shown,
         &["those of ConfigMap for-all, which are for all backups"],

@@ -46,13 +46,14 @@ const CHOICES: [Choice; 4] = [
     Choice {
         namespace: "vault",
         overlay: "namespace: vault\nresources: [DEPLOY/once, DEPLOY]\ntransformers: [DEPLOY/namespace]\n\
-                  components: [DEPLOY/platforms/host-network, DEPLOY/profiles/percona-pxc]\n\
+                  components: [DEPLOY/platforms/host-network, DEPLOY/network-policies, DEPLOY/profiles/percona-pxc]\n\
                   patches:\n- target: {kind: Deployment, name: backup-controller}\n  patch: |-\n    \
                   - {op: remove, path: /spec/template/spec/containers/0/args/3}\n    \
                   - {op: remove, path: /spec/template/spec/containers/0/env/2}\n",
-        values: "{hostNetwork: true, profiles: [percona-pxc], mover: {enabled: false}}",
+        values: "{hostNetwork: true, profiles: [percona-pxc], mover: {enabled: false}, networkPolicies: {enabled: true}}",
         flags: &[
             "--host-network",
+            "--network-policies",
             "--profile=percona-pxc",
             "--data-mover=false",
         ],
@@ -129,7 +130,7 @@ fn same(wanted: &Objects, found: &Objects) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn the_chart_makes_what_kustomize_makes(world: &mut World) -> anyhow::Result<()> {
+async fn the_chart_makes_what_kustomize_makes(world: &mut World) -> TestResult {
     let helm = world.helm()?;
     for Choice {
         namespace,
@@ -171,7 +172,7 @@ async fn the_chart_makes_what_kustomize_makes(world: &mut World) -> anyhow::Resu
     Ok(())
 }
 
-async fn the_command_makes_what_kustomize_makes(world: &mut World) -> anyhow::Result<()> {
+async fn the_command_makes_what_kustomize_makes(world: &mut World) -> TestResult {
     for Choice {
         namespace,
         overlay,
@@ -216,7 +217,7 @@ async fn the_command_makes_what_kustomize_makes(world: &mut World) -> anyhow::Re
     Ok(())
 }
 
-async fn a_value_that_the_chart_does_not_know_is_refused(world: &mut World) -> anyhow::Result<()> {
+async fn a_value_that_the_chart_does_not_know_is_refused(world: &mut World) -> TestResult {
     let helm = world.helm()?;
     let chart = Helm::chart();
     helm.succeeds(&["lint", "--strict", &chart]).await?;
@@ -227,6 +228,7 @@ async fn a_value_that_the_chart_does_not_know_is_refused(world: &mut World) -> a
         ("profiles={acme}", "profiles"),
         ("controller.scratchSize=big", "scratchSize"),
         ("mover.enabled=maybe", "enabled"),
+        ("networkPolicies.storePorts={https}", "storePorts"),
     ] {
         let ran = helm
             .run(&["template", "backup", &chart, "--set", wrong])

@@ -14,23 +14,23 @@ crate::tests! {
 }
 
 const CONTROLLER: &str = "system:serviceaccount:velero:backup-controller";
-const SOON: Duration = Duration::from_mins(1);
 
-async fn what_the_webhook_guards_is_published(world: &mut World) -> anyhow::Result<()> {
+async fn what_the_webhook_guards_is_published(world: &mut World) -> TestResult {
     let person = world
         .kubectl_backup_as("viewer", Some("backup-lock-view"))
         .await?;
-    let velero = eventually("the webhook publishes what it guards", SOON, async || {
-        let seen = person
-            .succeeds(&["profiles", "velero", "-o", "json"])
-            .await?
-            .stdout;
-        let velero = serde_json::from_str::<Value>(&seen)?["profiles"][0].clone();
-        anyhow::Ok(match velero["isGuarded"].as_bool() {
-            Some(_) => Probe::Ready(velero),
-            None => Probe::NotYet(seen),
-        })
-    })
+    let velero = eventually(
+        "the webhook publishes what it guards",
+        TIMEOUT,
+        async || {
+            let seen = person.stdout(&["profiles", "velero", "-o", "json"]).await?;
+            let velero = serde_json::from_str::<Value>(&seen)?["profiles"][0].clone();
+            anyhow::Ok(match velero["isGuarded"].as_bool() {
+                Some(_) => Probe::Ready(velero),
+                None => Probe::NotYet(seen),
+            })
+        },
+    )
     .await?;
     ensure!(
         velero["isGuarded"] == true && velero["policyFrom"] == json!(["profile"]),
@@ -43,9 +43,7 @@ async fn what_the_webhook_guards_is_published(world: &mut World) -> anyhow::Resu
     Ok(())
 }
 
-async fn a_guard_keeps_its_ledger_with_rights_to_read_only(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_guard_keeps_its_ledger_with_rights_to_read_only(world: &mut World) -> TestResult {
     let objects = render(
         world,
         "resources: [DEPLOY]\ncomponents: [DEPLOY/modes/guard]\n",
@@ -167,7 +165,7 @@ async fn may(
     let what = format!(
         "{verb} {resource}/{subresource} of {group:?} in {namespace:?} is allowed: {allowed}"
     );
-    eventually(&what, SOON, async || {
+    eventually(&what, TIMEOUT, async || {
         let status = reviews.create_object(&review).await?.status;
         anyhow::Ok(when(
             status.is_some_and(|status| status.allowed == allowed),
@@ -182,7 +180,7 @@ async fn holds(world: &World, expected: bool) -> anyhow::Result<()> {
     let leases: Api<Lease> = world.api();
     eventually(
         &format!("the ledger holds the backup: {expected}"),
-        SOON,
+        TIMEOUT,
         async || {
             let lease = leases.get("backup-lock-velero").await?;
             let ledger = lease

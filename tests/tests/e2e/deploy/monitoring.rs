@@ -47,9 +47,7 @@ async fn alerts_fire_when_they_should_and_not_otherwise(_: &mut World) -> anyhow
     Ok(())
 }
 
-async fn the_component_for_operators_brings_alerts_and_dashboard(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn the_component_for_operators_brings_alerts_and_dashboard(world: &mut World) -> TestResult {
     let objects = render(
         world,
         "resources: [DEPLOY]\ncomponents: [DEPLOY/monitoring]\n",
@@ -78,7 +76,7 @@ async fn the_component_for_operators_brings_alerts_and_dashboard(
     Ok(())
 }
 
-async fn what_is_served_is_what_the_reference_says(world: &mut World) -> anyhow::Result<()> {
+async fn what_is_served_is_what_the_reference_says(world: &mut World) -> TestResult {
     world.config_maps("scraped", 1).await?;
     world
         .back_up("scraped", of_namespaces(&["scraped"]))
@@ -152,7 +150,7 @@ async fn what_is_served_is_what_the_reference_says(world: &mut World) -> anyhow:
 
 async fn a_registration_that_lets_requests_pass_is_measured_and_told(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     const NAME: &str = "backup-webhook";
     let api: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
     let health = *world.webhook_health.first().context("no webhook")?;

@@ -44,9 +44,7 @@ fn array(value: &Value) -> &[Value] {
 }
 
 /// The command is the one of docs/operate/install.md; the server lists what it would delete.
-async fn removing_the_programs_leaves_everything_they_worked_on(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn removing_the_programs_leaves_everything_they_worked_on(world: &mut World) -> TestResult {
     let page = std::fs::read_to_string(root().join("docs/operate/install.md"))?;
     let uninstall = page
         .split("## Uninstall")
@@ -125,7 +123,7 @@ async fn removing_the_programs_leaves_everything_they_worked_on(
 }
 
 /// OpenShift assigns users and groups to each namespace, and refuses all others.
-async fn programs_run_as_whoever_the_cluster_gives_them(world: &mut World) -> anyhow::Result<()> {
+async fn programs_run_as_whoever_the_cluster_gives_them(world: &mut World) -> TestResult {
     let objects = programs(world, "").await?;
     for (name, deployment) in deployments(&objects)? {
         let pod = &deployment["spec"]["template"]["spec"];
@@ -159,7 +157,7 @@ async fn programs_run_as_whoever_the_cluster_gives_them(world: &mut World) -> an
     Ok(())
 }
 
-async fn programs_are_of_a_version_that_can_be_put_back(world: &mut World) -> anyhow::Result<()> {
+async fn programs_are_of_a_version_that_can_be_put_back(world: &mut World) -> TestResult {
     let objects = programs(world, "").await?;
     for (name, deployment) in deployments(&objects)? {
         for container in array(&deployment["spec"]["template"]["spec"]["containers"]) {
@@ -186,7 +184,7 @@ async fn programs_are_of_a_version_that_can_be_put_back(world: &mut World) -> an
     Ok(())
 }
 
-async fn nodes_are_drained_whatever_the_programs_do(world: &mut World) -> anyhow::Result<()> {
+async fn nodes_are_drained_whatever_the_programs_do(world: &mut World) -> TestResult {
     let objects = programs(world, "").await?;
     let classes: Vec<_> = of_kind(&objects, "PriorityClass")
         .map(|class| &class["metadata"]["name"])
@@ -252,7 +250,7 @@ async fn nodes_are_drained_whatever_the_programs_do(world: &mut World) -> anyhow
     Ok(())
 }
 
-async fn every_port_is_the_one_that_is_listened_on(world: &mut World) -> anyhow::Result<()> {
+async fn every_port_is_the_one_that_is_listened_on(world: &mut World) -> TestResult {
     for more in PLATFORMS {
         let objects = programs(world, more).await?;
         let mut named = BTreeMap::new();
@@ -303,11 +301,11 @@ async fn every_port_is_the_one_that_is_listened_on(world: &mut World) -> anyhow:
     // Without a firewall rule, a private control plane of GKE reaches only 443 and 10250.
     let webhook = programs(world, "").await?;
     let webhook = deployments(&webhook)?["backup-webhook"].to_string();
-    ensure!(webhook.contains("--listen=0.0.0.0:10250"), "{webhook}");
+    says(&webhook, &["--listen=0.0.0.0:10250"])?;
     Ok(())
 }
 
-async fn metrics_are_found_at_every_pod(world: &mut World) -> anyhow::Result<()> {
+async fn metrics_are_found_at_every_pod(world: &mut World) -> TestResult {
     for more in [
         "components: [DEPLOY/monitoring]\n",
         "components: [DEPLOY/platforms/host-network, DEPLOY/monitoring]\n",

@@ -10,6 +10,7 @@ crate::tests! {
     a_release_builds_the_plugin_for_each_platform_of_krew,
     a_release_is_checked_before_anything_is_published,
     the_license_is_the_one_that_the_manifests_name,
+    the_changelog_has_the_form_of_keep_a_changelog,
 }
 
 const PLATFORMS: [(&str, &str); 6] = [
@@ -137,11 +138,7 @@ async fn a_release_is_checked_before_anything_is_published(_: &mut World) -> any
             "{name} publishes what nothing has checked"
         );
     }
-    ensure!(
-        workflow["permissions"] == json!({ "contents": "read" }),
-        "{}",
-        workflow["permissions"]
-    );
+    ensure!(workflow["permissions"] == json!({ "contents": "read" }));
     let all = read(".github/workflows/release.yml")?;
     says(
         &all,
@@ -192,5 +189,45 @@ async fn the_license_is_the_one_that_the_manifests_name(_: &mut World) -> anyhow
         read("deploy/chart/Chart.yaml")?.contains("artifacthub.io/license: Apache-2.0"),
         "no license"
     );
+    Ok(())
+}
+
+/// Sections of versions, the unreleased one first, each with groups of the convention's names.
+async fn the_changelog_has_the_form_of_keep_a_changelog(_: &mut World) -> anyhow::Result<()> {
+    const GROUPS: [&str; 6] = [
+        "Added",
+        "Changed",
+        "Deprecated",
+        "Removed",
+        "Fixed",
+        "Security",
+    ];
+    let changelog = read("CHANGELOG.md")?;
+    let versions: Vec<&str> = changelog
+        .lines()
+        .filter_map(|line| line.strip_prefix("## "))
+        .collect();
+    ensure!(
+        versions.first() == Some(&"[Unreleased]"),
+        "the first section is {:?}",
+        versions.first()
+    );
+    // Such as `[0.1.0] - 2026-12-01`.
+    for version in &versions[1..] {
+        let date = version
+            .strip_prefix('[')
+            .and_then(|rest| rest.split_once("] - "))
+            .map(|(_, date)| date);
+        ensure!(
+            date.is_some_and(|date| date.parse::<jiff::civil::Date>().is_ok()),
+            "{version} has no date"
+        );
+    }
+    for group in changelog
+        .lines()
+        .filter_map(|line| line.strip_prefix("### "))
+    {
+        ensure!(GROUPS.contains(&group), "the convention has no {group}");
+    }
     Ok(())
 }

@@ -16,7 +16,7 @@ async fn large(world: &World) -> anyhow::Result<Backup> {
 
 pub(super) async fn a_large_tarball_is_read_in_ranges_with_little_memory(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     const READERS: usize = 16;
     const MIB: usize = 1024 * 1024;
     let backup = large(world).await?;
@@ -126,13 +126,12 @@ pub(super) async fn a_large_tarball_is_read_in_ranges_with_little_memory(
 
 pub(super) async fn of_a_large_tarball_that_was_looked_into_one_item_is_read_alone(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     large(world).await?;
     let person = world.kubectl_backup_as("reader", Some(ROLE)).await?;
     let mut maps = person
-        .succeeds(&["ls", LARGE, &format!("{LARGE}/configmaps"), "-o", "name"])
-        .await?
-        .stdout;
+        .stdout(&["ls", LARGE, &format!("{LARGE}/configmaps"), "-o", "name"])
+        .await?;
     let last = maps.split_off(maps.trim_end().rfind('\n').context("there is one item")? + 1);
     let item = format!("{LARGE}/configmaps/{}", last.trim());
     let reads = || {
@@ -172,7 +171,7 @@ pub(super) async fn of_a_large_tarball_that_was_looked_into_one_item_is_read_alo
 
 pub(super) async fn a_download_goes_on_where_a_killed_controller_broke_it_off(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let backup = large(world).await?;
     let stored = contents(world, LARGE).await?;
     let client = reader(world, "reader").await?;

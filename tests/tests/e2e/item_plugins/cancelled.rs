@@ -20,7 +20,7 @@ async fn hanging(
     job.prepare(world, name, &items).await?;
     job.start(world, name).await?;
     plugins
-        .wait_for_call(job.operator(), &format!("{name}/b"), REACHED)
+        .wait_for_call(job.operator(), &format!("{name}/b"), POINT_TIMEOUT)
         .await
 }
 
@@ -69,7 +69,7 @@ async fn cancelled(
 
 pub(super) async fn a_cancelled_job_ends_early_and_honestly_wherever_it_is(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let plugins = world.plugins()?;
     let person = world.kubectl_backup();
     for job in ScriptedJob::BOTH {
@@ -125,7 +125,7 @@ async fn cancelled_from_the_start(world: &World, backup: &str) -> anyhow::Result
 
 pub(super) async fn a_crash_of_a_cancelled_job_forgets_no_operation(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let plugins = world.plugins()?;
     for job in ScriptedJob::BOTH {
         let name = job.name("cancel-killed");

@@ -2,7 +2,7 @@
 //! break the glass, for a reason.
 
 use backup_tests::people::{
-    BREAKER, CONTROLLER, EDITOR, OPERATOR, People, WEBHOOK, object, refused,
+    BREAKER, CONTROLLER, EDITOR, OPERATOR, PLANNER, People, WEBHOOK, object, refused,
 };
 use kube::api::{Patch, PatchParams};
 
@@ -15,6 +15,9 @@ crate::tests! {
     everything_but_phase_and_work_finalizer_is_everybodys,
     a_work_finalizer_is_taken_off_by_the_controller,
     what_is_said_of_an_end_is_the_controllers_to_change,
+    a_verification_by_hand_hides_nothing_that_digests_have_shown,
+    rules_that_keep_a_backup_are_taken_off_and_never_forged,
+    copies_are_recorded_by_the_controller,
     a_glass_is_broken_by_those_who_may_and_for_a_reason,
     the_reason_for_breaking_a_glass_is_written_by_those_who_may,
 }
@@ -22,9 +25,7 @@ crate::tests! {
 const KINDS: [&str; 2] = ["Backup", "Restore"];
 const REASON: &str = "backup-lock/break-glass";
 
-async fn the_phase_of_an_object_is_its_controllers_to_move(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn the_phase_of_an_object_is_its_controllers_to_move(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     // From, to, and whether any user may.
     let table = [
@@ -56,7 +57,7 @@ async fn the_phase_of_an_object_is_its_controllers_to_move(
             // Neither operators of the lock nor the webhook have the controller's rights.
             for who in [EDITOR, OPERATOR, BREAKER, WEBHOOK] {
                 let theirs = cast.objects(who, kind).await?;
-                let result = theirs.patch("moved", &dry(), &phase(to)).await;
+                let result = theirs.dry_patch("moved", phase(to)).await;
                 match (who, anybody) {
                     (WEBHOOK, _) => refused(result, "cannot patch").map(|_| ()),
                     (_, true) => result.map(|_| ()).map_err(Into::into),
@@ -66,7 +67,7 @@ async fn the_phase_of_an_object_is_its_controllers_to_move(
                 }
                 .with_context(|| format!("{who}: {what}"))?;
             }
-            ours.patch("moved", &dry(), &phase(to))
+            ours.dry_patch("moved", phase(to))
                 .await
                 .with_context(|| format!("the controller: {what}"))?;
             gone(&ours, "moved").await?;
@@ -75,7 +76,7 @@ async fn the_phase_of_an_object_is_its_controllers_to_move(
     Ok(())
 }
 
-async fn objects_arrive_new_or_ended_and_never_at_work(world: &mut World) -> anyhow::Result<()> {
+async fn objects_arrive_new_or_ended_and_never_at_work(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     let dry = dry_run();
     for kind in KINDS {
@@ -130,9 +131,7 @@ async fn objects_arrive_new_or_ended_and_never_at_work(world: &mut World) -> any
 
 /// A forged answer would free the claim of the request late, and remove the other requests of that
 /// backup.
-async fn a_request_for_a_deletion_is_answered_by_the_controller(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_request_for_a_deletion_is_answered_by_the_controller(world: &mut World) -> TestResult {
     let (cast, kind) = (People::of(world).await?, "DeleteBackupRequest");
     let (ours, theirs) = (
         cast.objects(CONTROLLER, kind).await?,
@@ -156,11 +155,11 @@ async fn a_request_for_a_deletion_is_answered_by_the_controller(
         ("Processed", "New"),
     ] {
         refused(
-            theirs.patch("asks", &dry(), &phase(to)).await,
+            theirs.dry_patch("asks", phase(to)).await,
             "only backup-controller moves the phase",
         )
         .with_context(|| format!("from {from} to {to}"))?;
-        ours.patch("asks", &PatchParams::default(), &phase(to))
+        ours.merge_patch("asks", phase(to))
             .await
             .with_context(|| to.to_owned())?;
     }
@@ -168,9 +167,7 @@ async fn a_request_for_a_deletion_is_answered_by_the_controller(
     Ok(())
 }
 
-async fn everything_but_phase_and_work_finalizer_is_everybodys(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn everything_but_phase_and_work_finalizer_is_everybodys(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     for kind in KINDS {
         let (ours, theirs) = (
@@ -212,14 +209,11 @@ async fn everything_but_phase_and_work_finalizer_is_everybodys(
 }
 
 /// Without these annotations, a backup that lacks data would seem complete.
-async fn what_is_said_of_an_end_is_the_controllers_to_change(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn what_is_said_of_an_end_is_the_controllers_to_change(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     let annotate = |name: &str, value: Value| {
-        Patch::Merge(
-            json!({ "metadata": { "annotations": { format!("backup-controller/{name}"): value } } }),
-        )
+        let name = format!("backup-controller/{name}");
+        json!({ "metadata": { "annotations": { name: value } } })
     };
     let names = [
         "missing-data",
@@ -228,6 +222,11 @@ async fn what_is_said_of_an_end_is_the_controllers_to_change(
         "stored-scope",
         "files-missing",
         "imported",
+        "copy-of",
+        "read-from",
+        "notified",
+        "drilled",
+        "drill-state",
     ];
     for kind in KINDS {
         let ours = cast.objects(CONTROLLER, kind).await?;
@@ -236,11 +235,11 @@ async fn what_is_said_of_an_end_is_the_controllers_to_change(
             stored(&ours, kind, "said", at).await?;
             for name in names {
                 let what = || format!("{name} of a {kind} in {at}");
-                ours.patch("said", &PatchParams::default(), &annotate(name, json!("x")))
+                ours.merge_patch("said", annotate(name, json!("x")))
                     .await
                     .with_context(what)?;
                 for value in [Value::Null, json!("y")] {
-                    let result = theirs.patch("said", &dry(), &annotate(name, value)).await;
+                    let result = theirs.dry_patch("said", annotate(name, value)).await;
                     let part = format!(
                         "only backup-controller changes annotation backup-controller/{name}"
                     );
@@ -248,19 +247,15 @@ async fn what_is_said_of_an_end_is_the_controllers_to_change(
                 }
             }
             // All at once, including one that any user may change.
-            let none = Patch::Merge(json!({ "metadata": { "annotations": null } }));
+            let none = json!({ "metadata": { "annotations": null } });
             refused(
-                theirs.patch("said", &dry(), &none).await,
+                theirs.dry_patch("said", none.clone()).await,
                 "only backup-controller changes annotation",
             )?;
             theirs
-                .patch(
-                    "said",
-                    &PatchParams::default(),
-                    &annotate("cancel", json!("yes")),
-                )
+                .merge_patch("said", annotate("cancel", json!("yes")))
                 .await?;
-            ours.patch("said", &PatchParams::default(), &none).await?;
+            ours.merge_patch("said", none).await?;
             gone(&ours, "said").await?;
         }
         // A copy has the annotations of its original.
@@ -272,9 +267,109 @@ async fn what_is_said_of_an_end_is_the_controllers_to_change(
     Ok(())
 }
 
-async fn a_work_finalizer_is_taken_off_by_the_controller(world: &mut World) -> anyhow::Result<()> {
+/// `kubectl backup verify` records its result with the rights of its user.
+async fn a_verification_by_hand_hides_nothing_that_digests_have_shown(
+    world: &mut World,
+) -> TestResult {
+    let kind = "Backup";
     let cast = People::of(world).await?;
-    let off = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    let ours = cast.objects(CONTROLLER, kind).await?;
+    let record = |value: &str| json!({ "metadata": { "annotations": { "backup-controller/verified": value } } });
+    let by_hand = r#"{"at":"2026-11-03T05:14:12Z","findings":0}"#;
+    let damage = r#"{"at":"2026-11-03T05:14:12Z","findings":2,"first":"a \"b\": c"}"#;
+    let compared = r#"{"at":"2026-11-03T05:14:12Z","findings":0,"compared":true}"#;
+    let shown =
+        r#"{"at":"2026-11-03T05:14:12Z","findings":1,"first":"it is missing","compared":true}"#;
+    stored(&ours, kind, "verified", "Completed").await?;
+    let editor = cast.objects(EDITOR, kind).await?;
+    let planner = cast.objects(PLANNER, kind).await?;
+    let none = json!({ "metadata": { "annotations": { "backup-controller/verified": null } } });
+    let needle = "only backup-controller changes annotation backup-controller/verified";
+    // The record so far, the new one, and whether who may read the files may write it.
+    for (before, after, passes) in [
+        (None, by_hand, true),
+        (None, damage, true),
+        (Some(by_hand), damage, true),
+        (Some(compared), by_hand, true),
+        (Some(compared), damage, true),
+        (None, compared, false),
+        (
+            None,
+            r#"{"at":"2026-11-03T05:14:12Z","findings":0,"compared": true}"#,
+            false,
+        ),
+        (Some(by_hand), "unreadable", false),
+        (Some(shown), by_hand, false),
+        (Some(shown), damage, false),
+    ] {
+        let what = || format!("from {before:?} to {after}");
+        ours.merge_patch("verified", before.map_or_else(|| none.clone(), record))
+            .await?;
+        let result = editor.dry_patch("verified", record(after)).await;
+        if passes {
+            result.with_context(what)?;
+        } else {
+            refused(result, needle).with_context(what)?;
+        }
+        refused(planner.dry_patch("verified", record(after)).await, needle).with_context(what)?;
+    }
+    refused(editor.dry_patch("verified", none).await, needle)?;
+    gone(&ours, "verified").await?;
+    Ok(())
+}
+
+async fn rules_that_keep_a_backup_are_taken_off_and_never_forged(world: &mut World) -> TestResult {
+    let kind = "Backup";
+    let cast = People::of(world).await?;
+    let ours = cast.objects(CONTROLLER, kind).await?;
+    let theirs = cast.objects(EDITOR, kind).await?;
+    let rules = |value: Value| json!({ "metadata": { "annotations": { "backup-controller/keep": value } } });
+    let needle = "only backup-controller changes annotation backup-controller/keep";
+    stored(&ours, kind, "kept", "Completed").await?;
+    let daily = json!(r#"{"rules":{"daily":7}}"#);
+    refused(theirs.dry_patch("kept", rules(daily.clone())).await, needle)?;
+    ours.merge_patch("kept", rules(daily)).await?;
+    let others = json!(r#"{"rules":{"daily":700}}"#);
+    refused(theirs.dry_patch("kept", rules(others)).await, needle)?;
+    theirs.merge_patch("kept", rules(Value::Null)).await?;
+    gone(&ours, "kept").await?;
+    Ok(())
+}
+
+async fn copies_are_recorded_by_the_controller(world: &mut World) -> TestResult {
+    let kind = "Backup";
+    let cast = People::of(world).await?;
+    let ours = cast.objects(CONTROLLER, kind).await?;
+    let theirs = cast.objects(EDITOR, kind).await?;
+    let copies = |all: Value| json!({ "status": { "copies": all } });
+    let failed = json!({ "location": "second", "phase": "Failed" });
+    let complete = json!({ "location": "third", "phase": "Completed" });
+    stored(&ours, kind, "copied", "Completed").await?;
+    for (before, after, passes) in [
+        (json!([]), json!([complete]), false),
+        (
+            json!([failed]),
+            json!([{ "location": "second", "phase": "Completed" }]),
+            false,
+        ),
+        (json!([failed, complete]), json!([complete]), true),
+    ] {
+        let what = || format!("from {before} to {after}");
+        ours.merge_patch("copied", copies(before.clone())).await?;
+        let result = theirs.dry_patch("copied", copies(after.clone())).await;
+        if passes {
+            result.with_context(what)?;
+        } else {
+            refused(result, "only backup-controller records the copies").with_context(what)?;
+        }
+    }
+    gone(&ours, "copied").await?;
+    Ok(())
+}
+
+async fn a_work_finalizer_is_taken_off_by_the_controller(world: &mut World) -> TestResult {
+    let cast = People::of(world).await?;
+    let off = json!({ "metadata": { "finalizers": null } });
     for kind in KINDS {
         let ours = cast.objects(CONTROLLER, kind).await?;
         for (at, free) in [
@@ -286,7 +381,7 @@ async fn a_work_finalizer_is_taken_off_by_the_controller(world: &mut World) -> a
             stored(&ours, kind, "worked-on", at).await?;
             for who in [EDITOR, OPERATOR, BREAKER] {
                 let theirs = cast.objects(who, kind).await?;
-                let result = theirs.patch("worked-on", &dry(), &off).await;
+                let result = theirs.dry_patch("worked-on", off.clone()).await;
                 if free {
                     result.with_context(|| format!("{who}: {kind} in {at:?}"))?;
                 } else {
@@ -294,7 +389,7 @@ async fn a_work_finalizer_is_taken_off_by_the_controller(world: &mut World) -> a
                         .with_context(|| format!("{who}: {kind} in {at:?}"))?;
                 }
             }
-            ours.patch("worked-on", &dry(), &off)
+            ours.dry_patch("worked-on", off.clone())
                 .await
                 .context("the controller")?;
             gone(&ours, "worked-on").await?;
@@ -303,9 +398,7 @@ async fn a_work_finalizer_is_taken_off_by_the_controller(world: &mut World) -> a
     Ok(())
 }
 
-async fn a_glass_is_broken_by_those_who_may_and_for_a_reason(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_glass_is_broken_by_those_who_may_and_for_a_reason(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     for kind in KINDS {
         let ours = cast.objects(CONTROLLER, kind).await?;
@@ -326,47 +419,38 @@ async fn a_glass_is_broken_by_those_who_may_and_for_a_reason(
             let with = |reason: &str| {
                 let mut change = change.clone();
                 change["metadata"]["annotations"] = json!({ REASON: reason });
-                Patch::Merge(change)
+                change
             };
             for nothing in ["", "  "] {
                 refused(
-                    breaker.patch("broken", &dry(), &with(nothing)).await,
+                    breaker.dry_patch("broken", with(nothing)).await,
                     "only backup-controller",
                 )
                 .with_context(|| format!("{what} for {nothing:?}"))?;
             }
             breaker
-                .patch("broken", &dry(), &with("the worker is gone"))
+                .dry_patch("broken", with("the worker is gone"))
                 .await
                 .context(what)?;
             refused(
-                editor
-                    .patch("broken", &dry(), &with("the worker is gone"))
-                    .await,
+                editor.dry_patch("broken", with("the worker is gone")).await,
                 REASON,
             )
             .with_context(|| format!("{what} by an editor"))?;
         }
         let deletes = json!({ "status": { "phase": "Deleting" }, "metadata": { "annotations": { REASON: "why" } } });
         if kind == "Backup" {
-            let result = breaker
-                .patch("broken", &dry(), &Patch::Merge(deletes))
-                .await;
+            let result = breaker.dry_patch("broken", deletes).await;
             refused(result, "Ask for the deletion with")?;
         }
         // The reason alone, left by a user with the permission, lets no other user pass.
-        let reason =
-            Patch::Merge(json!({ "metadata": { "annotations": { REASON: "for later" } } }));
-        breaker
-            .patch("broken", &PatchParams::default(), &reason)
-            .await?;
+        let reason = json!({ "metadata": { "annotations": { REASON: "for later" } } });
+        breaker.merge_patch("broken", reason).await?;
         refused(
-            editor.patch("broken", &dry(), &phase("Failed")).await,
+            editor.dry_patch("broken", phase("Failed")).await,
             "only backup-controller",
         )?;
-        breaker
-            .patch("broken", &PatchParams::default(), &phase("Failed"))
-            .await?;
+        breaker.merge_patch("broken", phase("Failed")).await?;
         gone(&ours, "broken").await?;
         // At creation, too.
         let post = dry_run();
@@ -383,11 +467,10 @@ async fn a_glass_is_broken_by_those_who_may_and_for_a_reason(
 
 async fn the_reason_for_breaking_a_glass_is_written_by_those_who_may(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let cast = People::of(world).await?;
     let needle = "set, changed and removed only by those";
-    let reason =
-        |text: Value| Patch::Merge(json!({ "metadata": { "annotations": { REASON: text } } }));
+    let reason = |text: Value| json!({ "metadata": { "annotations": { REASON: text } } });
     let post = dry_run();
     for kind in KINDS {
         let (breaker, editor) = (
@@ -396,32 +479,26 @@ async fn the_reason_for_breaking_a_glass_is_written_by_those_who_may(
         );
         stored(&cast.objects(CONTROLLER, kind).await?, kind, "reasoned", "").await?;
         refused(
-            editor
-                .patch("reasoned", &dry(), &reason(json!("mine")))
-                .await,
+            editor.dry_patch("reasoned", reason(json!("mine"))).await,
             needle,
         )?;
         breaker
-            .patch("reasoned", &PatchParams::default(), &reason(json!("hers")))
+            .merge_patch("reasoned", reason(json!("hers")))
             .await?;
         refused(
-            editor
-                .patch("reasoned", &dry(), &reason(json!("mine")))
-                .await,
+            editor.dry_patch("reasoned", reason(json!("mine"))).await,
             needle,
         )?;
         refused(
-            editor.patch("reasoned", &dry(), &reason(Value::Null)).await,
+            editor.dry_patch("reasoned", reason(Value::Null)).await,
             needle,
         )?;
-        let label = Patch::Merge(json!({ "metadata": { "labels": { "a": "b" } } }));
+        let label = json!({ "metadata": { "labels": { "a": "b" } } });
         editor
-            .patch("reasoned", &dry(), &label)
+            .dry_patch("reasoned", label)
             .await
             .context("what else is there is everybody's")?;
-        breaker
-            .patch("reasoned", &dry(), &reason(Value::Null))
-            .await?;
+        breaker.dry_patch("reasoned", reason(Value::Null)).await?;
         gone(&cast.objects(CONTROLLER, kind).await?, "reasoned").await?;
 
         let mut new = annotated(with_phase(kind, "reasoned", "")?, REASON, "mine");
@@ -443,17 +520,8 @@ async fn the_reason_for_breaking_a_glass_is_written_by_those_who_may(
     Ok(())
 }
 
-fn dry() -> PatchParams {
-    PatchParams {
-        dry_run: true,
-        ..PatchParams::default()
-    }
-}
-
-fn phase(name: &str) -> Patch<Value> {
-    Patch::Merge(
-        json!({ "status": { "phase": if name.is_empty() { Value::Null } else { json!(name) } } }),
-    )
+fn phase(name: &str) -> Value {
+    json!({ "status": { "phase": if name.is_empty() { Value::Null } else { json!(name) } } })
 }
 
 fn finalizer(kind: &str) -> &'static str {
@@ -497,8 +565,8 @@ async fn stored(
 }
 
 async fn gone(api: &Api<DynamicObject>, name: &str) -> anyhow::Result<()> {
-    let off = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
-    api.patch(name, &PatchParams::default(), &off).await?;
+    let off = json!({ "metadata": { "finalizers": null } });
+    api.merge_patch(name, off).await?;
     if api.get_opt(name).await?.is_some() {
         api.delete_object(name).await?;
     }

@@ -1,8 +1,8 @@
 //! The keys to a stored file are fixed when the request for it is created.
 
 use backup_core::labels::{PLAN_ANNOTATION, READ_KEY_ANNOTATION, READ_UID_ANNOTATION};
-use backup_tests::people::{EDITOR, People, READER, SOON, object, refused};
-use kube::api::{Patch, PatchParams, PostParams};
+use backup_tests::people::{EDITOR, People, READER, object, refused};
+use kube::api::PostParams;
 
 use crate::prelude::*;
 
@@ -13,9 +13,7 @@ crate::tests! {
 
 const REFUSAL: &str = "stays as it was when the DownloadRequest was created";
 
-async fn a_key_cannot_be_put_into_the_request_of_another_person(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_key_cannot_be_put_into_the_request_of_another_person(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     let requests = cast.objects(EDITOR, "DownloadRequest").await?;
     let annotated =
@@ -33,13 +31,9 @@ async fn a_key_cannot_be_put_into_the_request_of_another_person(
         .create(&post, &object("DownloadRequest", plain, &target)?)
         .await?;
 
-    let dry = PatchParams {
-        dry_run: true,
-        ..PatchParams::default()
-    };
-    let swap = Patch::Merge(annotated(READ_KEY_ANNOTATION, json!("somebody-else")));
-    eventually("the policy is in force", SOON, async || {
-        refused(requests.patch(keyed, &dry, &swap).await, REFUSAL).map(Probe::Ready)
+    let swap = annotated(READ_KEY_ANNOTATION, json!("somebody-else"));
+    eventually("the policy is in force", TIMEOUT, async || {
+        refused(requests.dry_patch(keyed, swap.clone()).await, REFUSAL).map(Probe::Ready)
     })
     .await?;
     for (request, change) in [
@@ -56,10 +50,7 @@ async fn a_key_cannot_be_put_into_the_request_of_another_person(
             annotated(READ_KEY_ANNOTATION, json!("somebody-else")),
         ),
     ] {
-        refused(
-            requests.patch(request, &dry, &Patch::Merge(change)).await,
-            REFUSAL,
-        )?;
+        refused(requests.dry_patch(request, change).await, REFUSAL)?;
     }
     // All other fields may be changed by any user who may write requests: Velero's own server
     // answers in the status.
@@ -68,7 +59,7 @@ async fn a_key_cannot_be_put_into_the_request_of_another_person(
         json!({ "metadata": { "labels": { "mine": "true" } } }),
         json!({ "status": { "phase": "Processed" } }),
     ] {
-        requests.patch(keyed, &dry, &Patch::Merge(change)).await?;
+        requests.dry_patch(keyed, change).await?;
     }
     for request in [keyed, plain] {
         requests.delete_object(request).await?;
@@ -77,21 +68,16 @@ async fn a_key_cannot_be_put_into_the_request_of_another_person(
 }
 
 /// The controller answers with its own rights.
-async fn only_who_may_restore_may_ask_what_a_restore_would_do(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn only_who_may_restore_may_ask_what_a_restore_would_do(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     let request = |annotation: &str| {
         let of = json!({ "metadata": { "annotations": { annotation: "{}" } },
             "spec": { "target": { "kind": "RestoreResourceList", "name": "r" } } });
         object("DownloadRequest", "read-plan", &of)
     };
-    let dry = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
+    let dry = dry_run();
     let reader = cast.objects(READER, "DownloadRequest").await?;
-    eventually("the policy is in force", SOON, async || {
+    eventually("the policy is in force", TIMEOUT, async || {
         let refusal = "needs the right to create Restores";
         refused(
             reader.create(&dry, &request(PLAN_ANNOTATION)?).await,

@@ -4,7 +4,7 @@
 use backup_tests::{
     binaries::root,
     install, naive,
-    people::{CONTROLLER, EDITOR, People, SOON, refused, velero},
+    people::{CONTROLLER, EDITOR, People, refused, velero},
     pki::Pki,
     served::Served,
 };
@@ -24,7 +24,7 @@ crate::tests! {
     large_objects_and_long_users_are_judged,
 }
 
-async fn only_what_may_begin_or_grow_is_asked_about(world: &mut World) -> anyhow::Result<()> {
+async fn only_what_may_begin_or_grow_is_asked_about(world: &mut World) -> TestResult {
     let asked = Asked::register(world, "deploy/base").await?;
     for kind in ["Backup", "Restore"] {
         let api = by_controller(world, kind).await?;
@@ -105,7 +105,7 @@ async fn only_what_may_begin_or_grow_is_asked_about(world: &mut World) -> anyhow
     asked.end().await
 }
 
-async fn schedules_are_asked_about_when_their_spec_is_new(world: &mut World) -> anyhow::Result<()> {
+async fn schedules_are_asked_about_when_their_spec_is_new(world: &mut World) -> TestResult {
     let mut asked = Asked::register(world, "deploy/base").await?;
     let api = by_controller(world, "Schedule").await?;
     // Paused, so that it creates no backups here.
@@ -160,7 +160,7 @@ async fn schedules_are_asked_about_when_their_spec_is_new(world: &mut World) -> 
 
 async fn only_deletions_of_what_can_be_restored_from_are_asked_about(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let asked = Asked::register(world, "deploy/base").await?;
     let api = by_controller(world, "Backup").await?;
     let by_admin = objects_in(&world.client, NAMESPACE, "velero.io/v1", "Backup");
@@ -207,9 +207,7 @@ async fn only_deletions_of_what_can_be_restored_from_are_asked_about(
     asked.end().await
 }
 
-async fn nothing_but_beginnings_waits_for_a_webhook_that_is_down(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn nothing_but_beginnings_waits_for_a_webhook_that_is_down(world: &mut World) -> TestResult {
     install::ensure_namespace(&world.client, "goes-with-its-backups").await?;
     let doomed = objects_in(
         &world.client,
@@ -281,7 +279,7 @@ async fn nothing_but_beginnings_waits_for_a_webhook_that_is_down(
     Ok(())
 }
 
-async fn a_profiles_kinds_are_asked_about_when_they_begin(world: &mut World) -> anyhow::Result<()> {
+async fn a_profiles_kinds_are_asked_about_when_they_begin(world: &mut World) -> TestResult {
     install::install_test_crds(&world.client, "percona-ps").await?;
     let asked = Asked::register(world, "deploy/profiles/percona-ps").await?;
     for kind in ["PerconaServerMySQLBackup", "PerconaServerMySQLRestore"] {
@@ -334,7 +332,7 @@ async fn a_profiles_kinds_are_asked_about_when_they_begin(world: &mut World) -> 
         .await?;
     let backups = all_objects(&reader, PERCONA, "PerconaServerMySQLBackup");
     let leases: Api<k8s_openapi::api::coordination::v1::Lease> = Api::namespaced(reader, "default");
-    eventually("the webhook may read what it guards", SOON, async || {
+    eventually("the webhook may read what it guards", TIMEOUT, async || {
         backups.list_all().await?;
         let lease = leases.get_opt("restore-lock-one").await?;
         Ok::<_, kube::Error>(when(lease.is_none(), "a Lease that nobody made"))
@@ -345,9 +343,7 @@ async fn a_profiles_kinds_are_asked_about_when_they_begin(world: &mut World) -> 
 /// Kinds without a schema: whatever the state field contains, the webhook is called for a creation,
 /// while metadata and deletions pass without it. A list has no fields: such an object is refused,
 /// and an existing one can be deleted.
-async fn odd_objects_are_asked_about_and_none_is_locked_in(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn odd_objects_are_asked_about_and_none_is_locked_in(world: &mut World) -> TestResult {
     let (group, version) = ("pxc.percona.com", "pxc.percona.com/v1");
     let kinds = ["PerconaXtraDBClusterBackup", "PerconaXtraDBClusterRestore"];
     for kind in kinds {
@@ -414,7 +410,7 @@ async fn odd_objects_are_asked_about_and_none_is_locked_in(
                     )
                     .await;
                 let _ = api.delete_object("asked").await;
-                let _ = api.wait_gone("asked", SOON).await;
+                let _ = api.wait_gone("asked", TIMEOUT).await;
             }
         }
     }
@@ -441,7 +437,7 @@ async fn odd_objects_are_asked_about_and_none_is_locked_in(
 
 /// The cost of conditions grows with the size of their input, and the API server aborts too
 /// expensive ones.
-async fn large_objects_and_long_users_are_judged(world: &mut World) -> anyhow::Result<()> {
+async fn large_objects_and_long_users_are_judged(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     let asked = Asked::register(world, "deploy/base").await?;
     let api = by_controller(world, "Backup").await?;
@@ -544,7 +540,7 @@ impl Asked {
             probe,
             probed,
         };
-        until("the counting webhook is asked", SOON, async || {
+        until("the counting webhook is asked", TIMEOUT, async || {
             asked.probe.create(&dry_run(), &asked.probed).await?;
             anyhow::Ok(asked.calls() > 0)
         })
@@ -600,7 +596,7 @@ impl Asked {
         let address = naive.address();
         drop(naive);
         let refused = async || anyhow::Ok(TcpStream::connect(address).await.is_err());
-        until("the counting webhook is down", SOON, refused).await
+        until("the counting webhook is down", TIMEOUT, refused).await
     }
 
     /// Removes the registration, and waits until the webhook is no longer called.
@@ -610,7 +606,7 @@ impl Asked {
         }
         // The API server continues to call it for a moment; later steps must not depend on which
         // webhook answers.
-        until("nothing is asked any more", SOON, async || {
+        until("nothing is asked any more", TIMEOUT, async || {
             let before = self.calls();
             self.probe.create(&dry_run(), &self.probed).await?;
             anyhow::Ok(self.calls() == before)
@@ -622,7 +618,7 @@ impl Asked {
 /// Waits until the API server's cache has this version. An update takes the old object from the
 /// cache, and calls the webhook again if that was too old.
 async fn seen(api: &Api<DynamicObject>, written: &DynamicObject) -> anyhow::Result<()> {
-    eventually("seen by the cache", SOON, async || {
+    eventually("seen by the cache", TIMEOUT, async || {
         let cached = api.get_with(&written.name_any(), &GetParams::any()).await?;
         let same = cached.metadata.resource_version == written.metadata.resource_version;
         Ok::<_, kube::Error>(when(same, "an older one"))

@@ -10,12 +10,13 @@ crate::tests! {
     who_is_on_call_is_told_which_role_is_missing_and_sees_all_with_it,
 }
 
-const ROLES: [&str; 5] = [
+const ROLES: [&str; 6] = [
     "backup-viewer",
     "backup-operator",
     "backup-restorer",
     "backup-break-glass",
     "backup-reader",
+    "backup-owner",
 ];
 
 /// Verb, group, resource, subresource or name, and the roles with this right.
@@ -35,6 +36,8 @@ const SEEING: &[&str] = &[
 ];
 const OPERATOR: &[&str] = &["backup-operator"];
 const RESTORER: &[&str] = &["backup-restorer"];
+const READER: &[&str] = &["backup-reader"];
+const OWNER: &[&str] = &["backup-owner"];
 const NONE: &[&str] = &[];
 
 const TABLE: &[Row] = &[
@@ -44,15 +47,34 @@ const TABLE: &[Row] = &[
     ("get", "velero.io", "schedules", "", SEEING),
     ("list", "coordination.k8s.io", "leases", "", SEEING),
     ("create", "velero.io", "serverstatusrequests", "", SEEING),
-    ("create", "velero.io", "backups", "", OPERATOR),
+    (
+        "create",
+        "velero.io",
+        "backups",
+        "",
+        &["backup-operator", "backup-owner"],
+    ),
     ("patch", "velero.io", "backups", "", OPERATOR),
     ("delete", "velero.io", "backups", "", OPERATOR),
-    ("create", "velero.io", "schedules", "", OPERATOR),
+    (
+        "create",
+        "velero.io",
+        "schedules",
+        "",
+        &["backup-operator", "backup-owner"],
+    ),
+    ("patch", "velero.io", "schedules", "", OPERATOR),
     ("create", "velero.io", "deletebackuprequests", "", OPERATOR),
     ("hold", "velero.io", "locks", "", OPERATOR),
     ("release", "velero.io", "locks", "", OPERATOR),
     ("update", "coordination.k8s.io", "leases", "", OPERATOR),
-    ("create", "velero.io", "restores", "", RESTORER),
+    (
+        "create",
+        "velero.io",
+        "restores",
+        "",
+        &["backup-restorer", "backup-owner"],
+    ),
     ("patch", "velero.io", "restores", "", RESTORER),
     ("delete", "velero.io", "restores", "", RESTORER),
     (
@@ -67,9 +89,31 @@ const TABLE: &[Row] = &[
         "velero.io",
         "downloadrequests",
         "",
-        &["backup-reader"],
+        &["backup-reader", "backup-owner"],
+    ),
+    ("get", "velero.io", "downloadrequests", "", READER),
+    // Of whom each object is checked, and of whom not.
+    ("own-namespaces", "velero.io", "backups", "", OWNER),
+    ("own-namespaces", "velero.io", "restores", "", OWNER),
+    ("own-namespaces", "velero.io", "schedules", "", OWNER),
+    ("own-namespaces", "velero.io", "downloadrequests", "", OWNER),
+    ("all-namespaces", "velero.io", "backups", "", OPERATOR),
+    ("all-namespaces", "velero.io", "schedules", "", OPERATOR),
+    ("all-namespaces", "velero.io", "restores", "", RESTORER),
+    (
+        "all-namespaces",
+        "velero.io",
+        "downloadrequests",
+        "",
+        READER,
     ),
     ("list", "velero.io", "downloadrequests", "", NONE),
+    ("list", "velero.io", "datauploads", "", SEEING),
+    ("create", "velero.io", "datauploads", "", NONE),
+    ("patch", "velero.io", "datauploads", "", NONE),
+    ("create", "velero.io", "datadownloads", "", NONE),
+    ("patch", "velero.io", "datadownloads", "", NONE),
+    ("create", "velero.io", "backuprepositories", "", NONE),
     ("update", "velero.io", "backups", "status", NONE),
     ("update", "velero.io", "restores", "status", NONE),
     ("deletecollection", "velero.io", "backups", "", NONE),
@@ -82,9 +126,7 @@ const TABLE: &[Row] = &[
     ("create", "", "pods", "exec", NONE),
 ];
 
-async fn each_role_allows_what_its_row_says_and_nothing_else(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn each_role_allows_what_its_row_says_and_nothing_else(world: &mut World) -> TestResult {
     let page = std::fs::read_to_string(root().join("docs/operate/access.md"))?;
     let reviews = Api::<SubjectAccessReview>::all(world.client.clone());
     ensure_namespace(&world.client, "elsewhere").await?;
@@ -128,14 +170,14 @@ async fn each_role_allows_what_its_row_says_and_nothing_else(
 
 async fn who_is_on_call_is_told_which_role_is_missing_and_sees_all_with_it(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     const ROLE: &str = "backup-cluster-viewer";
     let stranger = world.kubectl_backup_as("on-call-stranger", None).await?;
     let refused = stranger.fails(1, &["get"]).await?.stderr;
     let given = format!(
         "kubectl -n {NAMESPACE} create rolebinding backup-viewer-NAME --clusterrole=backup-viewer --user=NAME"
     );
-    ensure!(refused.contains(&given), "{refused}");
+    says(&refused, &[&given])?;
 
     let plugin = world
         .kubectl_backup_as("on-call", Some("backup-viewer"))

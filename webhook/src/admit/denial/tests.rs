@@ -116,7 +116,7 @@ use State::{Active, Collected, Intent, Reserved, Settling, Waiting};
     Hold,
     Reserved,
     None,
-    "stands since 2026-11-21T09:00:00Z (no reason was given)",
+    "is in force since 2026-11-21T09:00:00Z (no reason was given)",
     "Held"
 )]
 #[case(
@@ -252,7 +252,7 @@ fn the_reason_of_a_hold_is_told() {
     });
     assert!(
         hold.describe()
-            .ends_with("stands since 2026-11-21T09:00:00Z (ann: maintenance)"),
+            .ends_with("is in force since 2026-11-21T09:00:00Z (ann: maintenance)"),
         "{}",
         hold.describe()
     );
@@ -346,7 +346,7 @@ fn those_beyond_the_first_are_counted() {
         } else {
             format!("{more} in its way;")
         };
-        assert!(refused.message.contains(&in_its_way), "{}", refused.message);
+        assert_says!(refused.message, &in_its_way);
         assert_eq!(details(&refused).causes.len(), count.min(MAX_CAUSES));
     }
 }
@@ -444,27 +444,36 @@ fn a_wish_is_told_what_it_can_be() {
 }
 
 #[test]
-fn who_may_not_restore_is_told_what_is_lacking_and_what_may_be_done_instead() {
-    let lacking = MissingRights {
-        field: "spec.namespaceMapping",
-        everything_in: "namespace shop".to_owned(),
-        instead: "leave shop out",
-    };
-    let refused = lacks_rights(
+fn who_may_not_delete_is_told_which_right_is_lacking() {
+    let rights = "delete *.* in namespace shop";
+    let refused = lacks_deletion(
         "velero.io",
         &ObjectKey::restore("velero", "r"),
         "ann",
-        &lacking,
+        rights,
     );
+    assert_says!(refused.message, "spec.prune", rights, "or ask someone");
+    assert_eq!(
+        (refused.code, details(&refused).causes[0].field.as_str()),
+        (403, "spec.prune")
+    );
+}
+
+#[test]
+fn who_may_not_restore_is_told_what_is_lacking_and_what_may_be_done_instead() {
+    let lacking = MissingRights {
+        field: "spec.namespaceMapping".to_owned(),
+        rights: "do everything (verb * on resource *.*) in namespace shop".to_owned(),
+        instead: "leave shop out".to_owned(),
+    };
+    let act = "create Restore velero/r";
+    let refused = lacks_rights("velero.io", "restores", "r", act, "ann", &lacking);
     let (needs, instead) = (
-        "everything (verb * on resource *.*) in namespace shop",
+        "\"ann\" may not create Restore velero/r: its items are read and written with the controller's rights, and \"ann\" may \
+         not do everything (verb * on resource *.*) in namespace shop",
         "Either leave shop out, or ask",
     );
-    assert!(
-        refused.message.contains(needs) && refused.message.contains(instead),
-        "{}",
-        refused.message
-    );
+    assert_says!(refused.message, needs, instead);
     assert_eq!(
         (refused.code, details(&refused).causes[0].field.as_str()),
         (403, "spec.namespaceMapping")

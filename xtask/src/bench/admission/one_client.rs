@@ -1,7 +1,7 @@
 //! One client sends creations one after the other: the cost of the claim for each, with few other
 //! claims and with many, and the time for a refusal, which needs fresh reads.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::ensure;
 
@@ -25,11 +25,7 @@ const HELD: &str = "held";
 
 /// Median time of a creation with the guard and with the allowing webhook, and of an update of a
 /// Lease; measured in turn.
-pub async fn creation(
-    plane: &mut Plane<'_>,
-    budget: Duration,
-    table: &mut Table,
-) -> anyhow::Result<()> {
+pub async fn creation(plane: &mut Plane<'_>, table: &mut Table) -> anyhow::Result<()> {
     plane.start_guard(1, &[]).await?;
     plane
         .register_control(ALLOWED, plane.allowing.address(), "/validate")
@@ -43,7 +39,7 @@ pub async fn creation(
     let mut seconds = 0.0;
     let start = Instant::now();
     let mut rounds = 0;
-    while start.elapsed() < budget * 3 || rounds < ROUNDS {
+    while start.elapsed() < plane.budget * 3 || rounds < ROUNDS {
         plane.sweep().await?;
         // The first write after a clean-up meets a conflict, because the ledger has changed.
         for _ in 0..2 {
@@ -87,17 +83,13 @@ pub async fn creation(
 }
 
 /// Median time of a creation with few and with many other claims; rounds alternate.
-pub async fn many_claims(
-    plane: &mut Plane<'_>,
-    budget: Duration,
-    table: &mut Table,
-) -> anyhow::Result<()> {
+pub async fn many_claims(plane: &mut Plane<'_>, table: &mut Table) -> anyhow::Result<()> {
     plane.start_guard(1, &[]).await?;
     let client = plane.client().clone();
     let mut few = Sample::default();
     let mut many = Sample::default();
     let start = Instant::now();
-    while start.elapsed() < budget * 2 || few.len() < CREATIONS_PER_ROUND * ROUNDS {
+    while start.elapsed() < plane.budget * 2 || few.len() < CREATIONS_PER_ROUND * ROUNDS {
         plane.sweep().await?;
         // The first write after a clean-up meets a conflict, because the ledger has changed.
         Creation::backup(GUARDED).send(&client).await?;
@@ -131,11 +123,7 @@ pub async fn many_claims(
 
 /// A refused backup that overlaps a restore, compared with three reads in sequence, and with a
 /// webhook that always refuses.
-pub async fn refusal(
-    plane: &mut Plane<'_>,
-    budget: Duration,
-    table: &mut Table,
-) -> anyhow::Result<()> {
+pub async fn refusal(plane: &mut Plane<'_>, table: &mut Table) -> anyhow::Result<()> {
     plane.start_guard(1, &[]).await?;
     plane
         .register_control(REFUSED, plane.allowing.address(), "/refuse")
@@ -152,7 +140,7 @@ pub async fn refusal(
     }
     let start = Instant::now();
     let mut number = 0;
-    while start.elapsed() < budget || number < REFUSALS {
+    while start.elapsed() < plane.budget || number < REFUSALS {
         for turn in number..number + 3 {
             match turn % 3 {
                 0 => guard.push(Creation::backup_of(GUARDED, HELD).refused(&client).await?),

@@ -54,6 +54,8 @@ const COLLECTIONS: [&str; 3] = [
 
 pub struct Plane<'w> {
     pub world: &'w mut World,
+    /// Time that each measurement takes.
+    pub budget: Duration,
     /// Clients, each with its own connections.
     pub clients: Vec<Client>,
     /// The control that answers without writing.
@@ -71,7 +73,7 @@ pub struct Plane<'w> {
 
 impl<'w> Plane<'w> {
     /// Starts everything except the guard.
-    pub async fn start(world: &'w mut World) -> anyhow::Result<Self> {
+    pub async fn start(world: &'w mut World, budget: Duration) -> anyhow::Result<Self> {
         world.plane.stop_controller_manager().await?;
         for namespace in ALL {
             ensure_namespace(&world.client, namespace).await?;
@@ -89,6 +91,7 @@ impl<'w> Plane<'w> {
         let updating = updating::start(&kubeconfig, &identity).await?;
         Ok(Self {
             world,
+            budget,
             clients,
             allowing,
             updating,
@@ -154,10 +157,10 @@ impl<'w> Plane<'w> {
     }
 
     /// Registers the webhook at this address for the objects of a namespace, instead of the
-    /// previous one. Rules, conditions and limits are those of the registration in a folder,
-    /// without those for deletions: rounds are cleaned up by deletions. The Service is named like
-    /// the namespace, and so is the registration, except for the guard's own, which gets its path
-    /// from the guard.
+    /// previous one. Rules, conditions and limits come from the registration in a folder, without
+    /// the rules for deletions: rounds are cleaned up by deletions. The Service is named like the
+    /// namespace, and so is the registration, except for the guard's own, which gets its path from
+    /// the guard.
     pub async fn register(
         &self,
         namespace: &str,

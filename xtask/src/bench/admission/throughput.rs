@@ -28,16 +28,12 @@ const ROUNDS: usize = 5;
 const SETTLE_PAUSE: Duration = Duration::from_millis(200);
 
 /// One replica, compared with the allowing webhook.
-pub async fn one_replica(
-    plane: &mut Plane<'_>,
-    budget: Duration,
-    table: &mut Table,
-) -> anyhow::Result<()> {
+pub async fn one_replica(plane: &mut Plane<'_>, table: &mut Table) -> anyhow::Result<()> {
     plane.start_guard(1, &[]).await?;
     plane
         .register_control(ALLOWED, plane.allowing.address(), "/validate")
         .await?;
-    let outcome = ONE_SCOPE.measure(plane, budget).await?;
+    let outcome = ONE_SCOPE.measure(plane).await?;
     let guard = &outcome.guard;
     let allowing = &outcome.control;
     outcome.tell(table, "16 clients, one scope, 1 replica", "allowing", None);
@@ -66,17 +62,13 @@ pub async fn one_replica(
 }
 
 /// Three replicas behind one address; the allowing webhook also has a proxy in front of it.
-pub async fn three_replicas(
-    plane: &mut Plane<'_>,
-    budget: Duration,
-    table: &mut Table,
-) -> anyhow::Result<()> {
+pub async fn three_replicas(plane: &mut Plane<'_>, table: &mut Table) -> anyhow::Result<()> {
     plane.start_guard(3, &[]).await?;
     let front = Proxy::start(vec![plane.allowing.address()]).await?;
     plane
         .register_control(ALLOWED, front.address(), "/validate")
         .await?;
-    let outcome = ONE_SCOPE.measure(plane, budget).await?;
+    let outcome = ONE_SCOPE.measure(plane).await?;
     outcome.tell(
         table,
         "16 clients, one scope, 3 replicas",
@@ -87,11 +79,7 @@ pub async fn three_replicas(
 }
 
 /// Two replicas, compared with a webhook that updates the Lease of the scope once per creation.
-pub async fn many_scopes(
-    plane: &mut Plane<'_>,
-    budget: Duration,
-    table: &mut Table,
-) -> anyhow::Result<()> {
+pub async fn many_scopes(plane: &mut Plane<'_>, table: &mut Table) -> anyhow::Result<()> {
     plane.install_profile(PROFILE).await?;
     plane
         .start_guard(2, &[&format!("--guard={PROFILE}")])
@@ -104,7 +92,7 @@ pub async fn many_scopes(
         .register(UPDATED, &folder, front.address(), Some("/own"))
         .await?;
     wait_until_asked(plane).await?;
-    let outcome = MANY_SCOPES.measure(plane, budget).await?;
+    let outcome = MANY_SCOPES.measure(plane).await?;
     let control = "allowing with an update for each";
     outcome.tell(
         table,
@@ -197,13 +185,13 @@ impl Outcome {
 
 impl Load {
     /// Runs rounds of guard and control in turn.
-    async fn measure(&self, plane: &Plane<'_>, budget: Duration) -> anyhow::Result<Outcome> {
+    async fn measure(&self, plane: &Plane<'_>) -> anyhow::Result<Outcome> {
         let mut guarded = Measurements::default();
         let mut controlled = Measurements::default();
         let mut writes = 0.0;
         let start = Instant::now();
         let mut number = 0;
-        while start.elapsed() < budget * 2 || number < ROUNDS {
+        while start.elapsed() < plane.budget * 2 || number < ROUNDS {
             plane.sweep().await?;
             for namespace in [GUARDED, self.control] {
                 // Before the measurement, connections are opened, and a ledger or Lease is created

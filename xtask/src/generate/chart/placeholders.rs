@@ -12,7 +12,7 @@ const BRACES: &str = "helm-open-braces";
 
 /// Placeholders on a separate line, and the lines that replace them. `{n}` is the column of the
 /// line, `{m}` that of the lines below it, `{program}` the key of the program in the values.
-const LINES: [(&str, &str); 9] = [
+const LINES: [(&str, &str); 10] = [
     (
         "helm-replicas",
         "replicas: {{ .Values.{program}.replicas }}",
@@ -46,16 +46,25 @@ const LINES: [(&str, &str); 9] = [
         "{{- with .Values.image.pullSecrets }}\nimagePullSecrets:\n  {{- toYaml . | nindent {m} }}\n{{- end }}",
     ),
     (
+        "helm-store-ports",
+        "{{- range .Values.networkPolicies.storePorts }}\n- port: {{ . }}\n  protocol: TCP\n{{- end }}",
+    ),
+    (
         "helm-init",
         "{{- with .Values.controller.initContainers }}\ninitContainers:\n  {{- toYaml . | nindent {m} }}\n{{- end }}",
     ),
 ];
 
-/// Puts the placeholders into a Deployment, and into the account of the mover's pods; other objects
-/// are not changed.
+/// Puts the placeholders into a Deployment, and into the account and the NetworkPolicy of the
+/// mover's pods; other objects are not changed.
 pub(super) fn put_placeholders(object: &mut Value) -> anyhow::Result<()> {
     if id(object) == ("ServiceAccount", MOVER) {
         object["helm-pull-secrets"] = json!("");
+        return Ok(());
+    }
+    if id(object) == ("NetworkPolicy", MOVER) {
+        let ports = object.pointer_mut("/spec/egress/1/ports");
+        *ports.context("no ports of the store")? = json!(["helm-store-ports"]);
         return Ok(());
     }
     let Some(program) = super::program_of(object) else {
@@ -102,7 +111,7 @@ pub(super) fn templated(object: &Value) -> anyhow::Result<String> {
         !text.contains(BRACES),
         "{BRACES} stands for something else here: {text}"
     );
-    // Templates in other languages, such as those of alerts, must stay unchanged.
+    // Templates in other languages, such as templates of alerts, must stay unchanged.
     let text = text.replace("{{", BRACES);
     let program =
         super::program_of(object).map_or("", |program| program.trim_start_matches("backup-"));

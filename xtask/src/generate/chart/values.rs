@@ -60,6 +60,12 @@ pub(super) fn schema() -> anyhow::Result<String> {
             "profiles": { "type": "array", "uniqueItems": true, "items": { "enum": Options::known_profiles() } },
             "hostNetwork": flag,
             "monitoring": flag,
+            "networkPolicies": fields(&json!({
+                "enabled": flag,
+                "storePorts": {
+                    "type": "array", "minItems": 1, "items": { "type": "integer", "minimum": 1, "maximum": 65535 },
+                },
+            })),
             // Helm's own value, for charts that include this one.
             "global": { "type": "object" },
             "image": fields(&json!({

@@ -44,6 +44,10 @@ fn known(source: &str) -> anyhow::Result<Vec<DocumentedConstant>> {
             bail!("the constant {name} has no comment that says what it is");
         }
         let key = value.trim_end_matches(';').trim_matches('"').to_owned();
+        // Other names, such as those of Secrets and variables, have no prefix.
+        if !key.contains('/') {
+            continue;
+        }
         all.push(DocumentedConstant {
             key,
             text: without_links(text.trim()),
@@ -68,10 +72,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_sorted_and_links_are_left_out() {
+    fn keys_are_sorted_and_links_and_other_names_are_left_out() {
         let source = "/// Label of a pod ([`crate::x`]).\npub const B: &str = \"b/c\";\n\n/// Our annotation,\n\
              /// any value.\npub const A: &str = \"a/b\";\nconst PRIVATE: &str =
-             /// \"x\";\n#[cfg(test)]\npub const T: &str = \"t\";\n";
+             /// \"x\";\n/// Name of a Secret.\npub const S: &str = \"secret\";\n#[cfg(test)]\npub const T: &str = \"t\";\n";
         let table = table(&[source.to_owned()]).unwrap();
         let rows: Vec<&str> = table.lines().skip(2).collect();
         assert_eq!(

@@ -194,11 +194,7 @@ async fn a_row_of_items_that_never_ends_is_cut() {
         .with_fault(fault);
     let outcome = collect_by(spec(), api, vec![action("x/next", "configmaps", next)]).await;
     assert_eq!(outcome.errors.len(), 1, "{:?}", outcome.errors);
-    assert!(
-        outcome.errors[0].contains("in a row"),
-        "{:?}",
-        outcome.errors
-    );
+    assert_says!(outcome.errors[0], "in a row");
 }
 
 #[tokio::test(start_paused = true)]
@@ -212,11 +208,7 @@ async fn a_missing_related_item_is_a_warning_an_unread_one_an_error() {
     };
     let outcome = collect_by(spec(), pods(&["p"]), asks()).await;
     assert!(outcome.names().contains(&"pods/a/p") && outcome.errors.is_empty());
-    assert!(
-        outcome.warnings[0].contains("pods a/p asks for configmaps a/gone"),
-        "{:?}",
-        outcome.warnings
-    );
+    assert_says!(outcome.warnings[0], "pods a/p asks for configmaps a/gone");
 
     let fault = |request: &Request| {
         request
@@ -227,15 +219,11 @@ async fn a_missing_related_item_is_a_warning_an_unread_one_an_error() {
     let outcome = collect_by(spec(), pods(&["p"]).with_fault(fault), asks()).await;
     assert!(!outcome.names().contains(&"pods/a/p"));
     assert_eq!(outcome.names().len(), 3, "the rest is intact");
-    assert!(outcome.errors[0].contains("pods a/p") && outcome.errors[0].contains("not for you"));
+    assert_says!(outcome.errors[0], "pods a/p", "not for you");
 
     let unknown = action("x/asks", "pods", asks_for(vec![id("unicorns", "a", "u")]));
     let outcome = collect_by(spec(), pods(&["p"]), vec![unknown]).await;
-    assert!(
-        outcome.errors[0].contains("serves no unicorns"),
-        "{:?}",
-        outcome.errors
-    );
+    assert_says!(outcome.errors[0], "serves no unicorns");
 }
 
 #[tokio::test(start_paused = true)]
@@ -512,10 +500,7 @@ async fn an_action_of_unknown_outcome_is_an_error_and_not_retried() {
     let [error] = outcome.errors.as_slice() else {
         panic!("{:?}", outcome.errors)
     };
-    assert!(
-        error.contains("pods a/p") && error.contains("earlier try") && error.contains("not known"),
-        "{error}"
-    );
+    assert_says!(error, "pods a/p", "earlier try", "not known");
 }
 
 #[tokio::test(start_paused = true)]

@@ -230,11 +230,7 @@ async fn what_a_plugin_names_is_in_the_block_if_the_filters_let_it() {
         "{:?}",
         outcome.warnings
     );
-    assert!(
-        outcome.errors[0].contains("x/together: no idea"),
-        "{:?}",
-        outcome.errors
-    );
+    assert_says!(outcome.errors[0], "x/together: no idea");
     assert_eq!(outcome.errors.len(), 1);
 
     let pods = Arc::new(FakePods::running(&["db"]));

@@ -99,11 +99,7 @@ async fn a_failed_pre_hook_drops_the_pod_and_its_post_hook_is_run() {
         "what it printed is not for everyone: {:?}",
         outcome.errors
     );
-    assert!(
-        outcome.errors[1].contains("pod a/db is not in this backup"),
-        "{:?}",
-        outcome.errors
-    );
+    assert_says!(outcome.errors[1], "pod a/db is not in this backup");
     assert!(outcome.pending.is_empty());
 }
 
@@ -117,11 +113,7 @@ async fn a_pod_whose_command_may_fail_is_written_with_an_error() {
     let (_, setup) = hooked(api, FakePods::running(&["db"]).answering(fails));
     let outcome = setup.collect().await;
     assert!(outcome.names().contains(&"pods/a/db"));
-    assert!(
-        outcome.errors[0].contains("its outcome is unknown"),
-        "{:?}",
-        outcome.errors
-    );
+    assert_says!(outcome.errors[0], "its outcome is unknown");
     assert_eq!(outcome.errors.len(), 1);
 }
 

@@ -161,10 +161,7 @@ fn each_key_of_a_hook_counts_and_another_one_is_told() {
             Ok::<_, String>(format!("{:?}", with(prefix, key)))
         });
         let [problem] = with(prefix, Some("timout")).problems.try_into().unwrap();
-        assert!(
-            problem.contains("timout is none that a hook has"),
-            "{problem}"
-        );
+        assert_says!(problem, "timout is none that a hook has");
     }
 }
 
@@ -176,8 +173,8 @@ fn what_is_said_of_a_hook_without_a_command_is_told() {
     let found = HookRules::default().of_text(&alone.to_string(), &annotations.to_string());
     let (_, hooks) = found.unwrap();
     let [problem] = hooks.problems.try_into().unwrap();
-    assert!(
-        problem.contains("is there without one that ends with command, so nothing is run"),
-        "{problem}"
+    assert_says!(
+        problem,
+        "is there without one that ends with command, so nothing is run"
     );
 }

@@ -7,8 +7,11 @@ use backup_actions::{
     ActionError, AppliesTo, ItemAction, OperationProgress,
     backup::{BackupActionOutput, BackupItemAction},
 };
-use backup_core::operation::{
-    BackupOperation, BackupOperationSpec, OperationStatus, ResourceIdentifier,
+use backup_core::{
+    data_movement::repository_name,
+    operation::{BackupOperation, BackupOperationSpec, OperationStatus, ResourceIdentifier},
+    repository_records::{DATA_CHECK_ANNOTATION, DataCheck},
+    volume_info::VolumeInfo,
 };
 use backup_store::{ItemPath, JobFiles};
 use flate2::read::MultiGzDecoder;
@@ -92,6 +95,16 @@ async fn begun(phase: &str, operations: &[&str]) -> (Cluster, Arc<Scripted>) {
 
 /// Backup `b` has begun; with operations, its items are collected, too.
 async fn begin(cluster: &Cluster, phase: &str, operations: &[&str]) -> Arc<Scripted> {
+    begin_with(cluster, phase, operations, Vec::new()).await
+}
+
+/// The same, with these volumes.
+async fn begin_with(
+    cluster: &Cluster,
+    phase: &str,
+    operations: &[&str],
+    volume_info: Vec<VolumeInfo>,
+) -> Arc<Scripted> {
     cluster.change_backup(&json!({
         "spec": {"storageLocation": "default", "itemOperationTimeout": "10m"},
         "status": {"phase": phase, "startTimestamp": "2026-01-01T00:00:00Z"},
@@ -131,6 +144,7 @@ async fn begin(cluster: &Cluster, phase: &str, operations: &[&str]) -> Arc<Scrip
     let operations: Vec<_> = operations.iter().map(operation).collect();
     let files = JobFiles {
         item_operations: records::encode(&operations).unwrap(),
+        volume_info,
         ..testing::no_files()
     };
     writer
@@ -225,10 +239,50 @@ async fn what_failed_is_in_counts_results_and_log_and_a_lost_patch_changes_nothi
     );
     let results = json_file(&cluster, "b-results.gz");
     let error = results["errors"]["namespaces"]["a"][0].as_str().unwrap();
-    assert!(
-        error.contains("operation one of test/scripted failed: no space"),
-        "{error}"
-    );
+    assert_says!(error, "operation one of test/scripted failed: no space");
+}
+
+#[tokio::test(start_paused = true)]
+async fn data_that_was_saved_into_a_damaged_repository_is_a_warning() {
+    for is_damaged in [false, true] {
+        let cluster = Cluster::with(metadata_comes_first);
+        let info = vec![VolumeInfo::moved("a", "data", "pv-1", "one")];
+        let action = begin_with(&cluster, "InProgress", &["one"], info).await;
+        let upload = json!({
+            "apiVersion": "velero.io/v2alpha1", "kind": "DataUpload",
+            "metadata": { "name": "one", "namespace": "velero", "uid": "uid-u",
+                "labels": { "velero.io/backup-uid": "uid-b" } },
+            "spec": { "snapshotType": "CSI", "datamover": "backup-mover", "sourcePVC": "data",
+                "sourceNamespace": "a", "backupStorageLocation": "default",
+                "operationTimeout": "10m0s" },
+            "status": { "phase": "Completed", "snapshotID": "5d1b" },
+        });
+        let uploads = "/apis/velero.io/v2alpha1/namespaces/velero/datauploads/one";
+        cluster.put(uploads, upload);
+        let name = repository_name("a", "default");
+        let spec = json!({ "volumeNamespace": "a", "backupStorageLocation": "default",
+            "repositoryType": "restic", "maintenanceFrequency": "24h0m0s" });
+        let mut repository = velero("BackupRepository", &name, spec, json!({ "phase": "Ready" }));
+        let damage = if is_damaged { "a pack is missing" } else { "" };
+        let check = DataCheck {
+            damage: damage.to_owned(),
+            ..DataCheck::default()
+        };
+        repository["metadata"]["annotations"] =
+            json!({ DATA_CHECK_ANNOTATION: check.annotation() });
+        let repositories = "/apis/velero.io/v1/namespaces/velero/backuprepositories";
+        cluster.put(&format!("{repositories}/{name}"), repository);
+        action.answer("one", done(""));
+        end(&cluster, knowing(&cluster.context(), &action).0).await;
+        assert_eq!(cluster.phase(), "Completed");
+        let results = json_file(&cluster, "b-results.gz");
+        let warning = results["warnings"]["namespaces"]["a"][0].as_str();
+        let expected =
+            "the data of its volumes may rely on data that is damaged: a pack is missing";
+        assert_eq!(warning, is_damaged.then_some(expected));
+        let warnings = cluster.get(BACKUP)["status"]["warnings"].as_i64();
+        assert_eq!(warnings.unwrap_or_default(), i64::from(is_damaged));
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -336,10 +390,7 @@ async fn a_location_that_is_read_only_or_gone_is_waited_for() {
         cluster.blocked().await;
         tokio::time::sleep(Duration::from_mins(5)).await;
         let reason = cluster.blocked().await;
-        assert!(
-            reason.contains(if gone { "not found" } else { "is read-only" }),
-            "{reason}"
-        );
+        assert_says!(reason, if gone { "not found" } else { "is read-only" });
         assert_eq!(cluster.phase(), "WaitingForPluginOperations");
         assert!(
             !cluster.file(".private/operations-1").exists(),

@@ -30,7 +30,7 @@ async fn one_that_has_to_collect_again_waits_for_a_restore_and_holds_nothing_mea
     assert_eq!(claims(&ctx).await, 1, "the restore");
     let running = tokio::spawn(worker(&ctx).0.run());
     let reason = cluster.blocked().await;
-    assert!(reason.contains("Restore velero/r"), "{reason}");
+    assert_says!(reason, "Restore velero/r");
     cluster.until(|cluster| mark(cluster).is_null()).await;
     assert_eq!((claims(&ctx).await, collections(&cluster)), (1, 0));
     cluster.put(

@@ -1,4 +1,4 @@
-//! The steps of a controller, as in `job/worker.rs` and the store.
+//! The steps of a controller, as in `job/reconcile.rs` and the store.
 
 use backup_core::phase::Phase as _;
 
@@ -273,7 +273,7 @@ impl World {
         }
     }
 
-    /// `job/worker/operations.rs`.
+    /// `job/reconcile/operations.rs`.
     fn operates(
         &mut self,
         number: usize,

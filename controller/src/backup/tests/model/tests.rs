@@ -6,7 +6,7 @@ use stateright::{Checker, HasDiscoveries, Model};
 use super::*;
 
 /// Maximum number of steps: an exploration that reaches it is incomplete.
-const CAP: usize = 4_000_000;
+const MAX_STATES: usize = 4_000_000;
 /// Properties that an exploration must reach to be meaningful.
 const SEEN: [&str; 8] = [
     "it completes",
@@ -37,7 +37,7 @@ fn whatever_happens_a_backup_ends_once_and_as_it_is_stored(#[case] life: Life) {
     let checker = life
         .checker()
         .threads(2)
-        .target_state_count(CAP)
+        .target_state_count(MAX_STATES)
         .finish_when(HasDiscoveries::AnyFailures)
         .spawn_bfs()
         .join();
@@ -50,7 +50,7 @@ fn whatever_happens_a_backup_ends_once_and_as_it_is_stored(#[case] life: Life) {
             path.clone().into_actions()
         );
     }
-    assert!(steps < CAP, "not explored completely");
+    assert!(steps < MAX_STATES, "not explored completely");
     for seen in SEEN {
         assert!(checker.discovery(seen).is_some(), "never seen that {seen}");
     }
@@ -107,7 +107,7 @@ fn is_caught(life: Life, mistake: Mistake) {
         ..life
     }
     .checker()
-    .target_state_count(CAP)
+    .target_state_count(MAX_STATES)
     .finish_when(HasDiscoveries::AnyFailures)
     .spawn_bfs()
     .join();

@@ -3,10 +3,10 @@ use proptest::prelude::*;
 use super::*;
 
 const TIMEOUT: Duration = Duration::from_mins(10);
-const EVERY: Duration = Duration::from_secs(10);
+const INTERVAL: Duration = Duration::from_secs(10);
 
 fn pace() -> Pace {
-    Pace::of(EVERY)
+    Pace::of(INTERVAL)
 }
 
 fn wall() -> Timestamp {
@@ -70,7 +70,7 @@ fn it_is_asked_at_its_pace_until_it_has_ended() {
         if n < 3 { running() } else { ended("") }
     });
     assert_eq!(operation.status.phase, OperationPhase::Completed);
-    assert_eq!(at, EVERY * 3);
+    assert_eq!(at, INTERVAL * 3);
     assert!(calls.iter().all(|(_, call)| *call == Call::Progress));
 }
 
@@ -105,7 +105,7 @@ fn errors_that_may_pass_end_nothing_and_stretch_the_pace() {
         .map(|pair| pair[1].0.saturating_sub(pair[0].0))
         .collect();
     assert!(
-        waits.is_sorted() && waits[0] > EVERY && at < TIMEOUT,
+        waits.is_sorted() && waits[0] > INTERVAL && at < TIMEOUT,
         "{waits:?}"
     );
     assert!(waits.iter().all(|wait| *wait <= pace().cap), "{waits:?}");
@@ -171,7 +171,7 @@ fn past_its_time_it_is_told_to_stop_and_says_what_is_known() {
             error.starts_with("Asynchronous action timed out") && error.ends_with(words),
             "{name}: {error}"
         );
-        assert!(error.contains("10m0s"), "{error}");
+        assert_says!(error, "10m0s");
         assert!(at <= TIMEOUT + pace().confirm, "{name}: {at:?}");
         assert_eq!(
             calls
@@ -222,10 +222,7 @@ fn one_that_can_not_be_told_to_stop_says_so() {
             _ => running(),
         });
         let error = &operation.status.error;
-        assert!(
-            error.contains("it could not be told to stop: not implemented"),
-            "{error}"
-        );
+        assert_says!(error, "it could not be told to stop: not implemented");
         assert!(at <= TIMEOUT + pace().confirm * 2, "{at:?}");
     }
 }
@@ -233,11 +230,11 @@ fn one_that_can_not_be_told_to_stop_says_so() {
 #[test]
 fn a_person_can_stop_it() {
     let mut operation = fresh();
-    operation.stop(EVERY, pace());
-    assert_eq!(operation.call(EVERY), Call::Cancel);
-    operation.answered(EVERY, Answer::Told, EVERY, pace(), 0.0);
-    assert_eq!(operation.call(EVERY), Call::Progress);
-    operation.answered(EVERY, ended("aborted"), EVERY, pace(), 0.0);
+    operation.stop(INTERVAL, pace());
+    assert_eq!(operation.call(INTERVAL), Call::Cancel);
+    operation.answered(INTERVAL, Answer::Told, INTERVAL, pace(), 0.0);
+    assert_eq!(operation.call(INTERVAL), Call::Progress);
+    operation.answered(INTERVAL, ended("aborted"), INTERVAL, pace(), 0.0);
     let error = &operation.status.error;
     assert!(
         error.starts_with("cancelled: ") && error.ends_with("it has ended: aborted"),
@@ -332,7 +329,7 @@ proptest! {
 fn the_pace_of_errors_and_of_ends_follows_that_of_questions() {
     let millis = Duration::from_millis;
     for (every, expected) in [
-        (EVERY, (EVERY, EVERY * 12, EVERY * 2)),
+        (INTERVAL, (INTERVAL, INTERVAL * 12, INTERVAL * 2)),
         (millis(500), (millis(500), millis(6000), millis(1000))),
         (Duration::ZERO, (millis(100), millis(1200), millis(200))),
     ] {
@@ -346,12 +343,12 @@ fn one_that_was_told_to_stop_or_is_over_is_not_told_again() {
     let mut over = fresh();
     over.answered(Duration::ZERO, ended(""), Duration::ZERO, pace(), 0.0);
     let mut stopping = fresh();
-    stopping.stop(EVERY, pace());
+    stopping.stop(INTERVAL, pace());
     let mut confirming = stopping.clone();
-    confirming.answered(EVERY, Answer::Told, EVERY, pace(), 0.0);
+    confirming.answered(INTERVAL, Answer::Told, INTERVAL, pace(), 0.0);
     for operation in [over, stopping, confirming] {
         let mut again = operation.clone();
-        again.stop(EVERY * 2, pace());
+        again.stop(INTERVAL * 2, pace());
         assert_eq!(
             (&again.stage, &again.status),
             (&operation.stage, &operation.status)
@@ -376,7 +373,7 @@ fn one_that_cannot_be_told_for_a_moment_is_told_again() {
         .filter(|(_, call)| *call == Call::Cancel)
         .map(|(at, _)| *at)
         .collect();
-    assert_eq!(told, [TIMEOUT, TIMEOUT + EVERY]);
+    assert_eq!(told, [TIMEOUT, TIMEOUT + INTERVAL]);
     assert!(
         operation.status.error.ends_with("it has ended: stopped"),
         "{}",
@@ -392,15 +389,15 @@ fn one_that_cannot_be_told_for_a_moment_is_told_again() {
 #[test]
 fn one_that_was_told_to_stop_has_time_to_do_so() {
     let mut stopping = fresh();
-    stopping.stop(EVERY, pace());
-    stopping.answered(EVERY, Answer::Told, EVERY, pace(), 0.0);
-    stopping.answered(EVERY, running(), EVERY, pace(), 0.0);
+    stopping.stop(INTERVAL, pace());
+    stopping.answered(INTERVAL, Answer::Told, INTERVAL, pace(), 0.0);
+    stopping.answered(INTERVAL, running(), INTERVAL, pace(), 0.0);
     assert_eq!(
-        stopping.call(EVERY),
-        Call::Wait(EVERY * 2),
+        stopping.call(INTERVAL),
+        Call::Wait(INTERVAL * 2),
         "it is asked again"
     );
-    stopping.answered(EVERY * 2, ended("stopped"), EVERY * 2, pace(), 0.0);
+    stopping.answered(INTERVAL * 2, ended("stopped"), INTERVAL * 2, pace(), 0.0);
     assert!(
         stopping.status.error.ends_with("it has ended: stopped"),
         "{}",
@@ -411,10 +408,10 @@ fn one_that_was_told_to_stop_has_time_to_do_so() {
 #[test]
 fn errors_double_the_time_and_spread_it_over_its_second_half() {
     for (jitter, wait) in [
-        (0.0, EVERY),
-        (0.5, EVERY * 3 / 2),
-        (1.0, EVERY * 2),
-        (9.0, EVERY * 2),
+        (0.0, INTERVAL),
+        (0.5, INTERVAL * 3 / 2),
+        (1.0, INTERVAL * 2),
+        (9.0, INTERVAL * 2),
     ] {
         let mut operation = fresh();
         operation.answered(Duration::ZERO, passing(), Duration::ZERO, pace(), jitter);
@@ -440,14 +437,14 @@ fn what_is_said_is_shown_and_stays_until_something_else_is_said() {
         updated: Some(wall()),
         ..OperationProgress::default()
     };
-    operation.answered(EVERY, Answer::Progress(said), EVERY, pace(), 0.0);
+    operation.answered(INTERVAL, Answer::Progress(said), INTERVAL, pace(), 0.0);
     let status = &operation.status;
     assert_eq!((status.n_completed, status.n_total), (3, 9));
     assert_eq!(
         (status.operation_units.as_str(), status.description.as_str()),
         ("blocks", "copying")
     );
-    operation.answered(EVERY * 2, running(), EVERY * 2, pace(), 0.0);
+    operation.answered(INTERVAL * 2, running(), INTERVAL * 2, pace(), 0.0);
     let status = &operation.status;
     assert_eq!(
         (status.phase.as_str(), status.started, status.updated),

@@ -173,11 +173,7 @@ async fn one_that_hangs_holds_no_other_and_ends_by_its_deadline() {
         ended[0].status.error
     );
     assert_eq!(ended[1].status.phase.as_str(), "Completed");
-    assert!(
-        ended[2].status.error.contains("no action test/gone"),
-        "{}",
-        ended[2].status.error
-    );
+    assert_says!(ended[2].status.error, "no action test/gone");
     assert_eq!(ended[3].status.error, "unknown id");
     assert_eq!(
         following.counts(),

@@ -14,7 +14,7 @@ struct Version {
     format: Option<&'static str>,
     /// Whether each item is in the tarball a second time, with its version.
     versioned: bool,
-    /// Further files (suffix of the name), besides those of every version.
+    /// Further files (suffix of the name), besides the files that every version writes.
     files: Vec<(&'static str, Value)>,
     spec: Value,
     status: Value,

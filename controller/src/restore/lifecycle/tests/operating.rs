@@ -177,12 +177,9 @@ async fn an_operation_whose_action_is_not_there_any_more_ends_with_a_text_that_s
         "{status}"
     );
     let results = file(&folder, "results.gz");
-    assert!(
-        results["errors"]["namespaces"]["a"][0]
-            .as_str()
-            .unwrap()
-            .contains("no action x/gone"),
-        "{results}"
+    assert_says!(
+        results["errors"]["namespaces"]["a"][0].as_str().unwrap(),
+        "no action x/gone"
     );
     let patches: Vec<_> = fake
         .log()
@@ -260,7 +257,7 @@ async fn operations_that_are_not_in_the_store_are_waited_for_and_never_none() {
         let why = restore["metadata"]["annotations"][BLOCKED_ANNOTATION]
             .as_str()
             .unwrap();
-        assert!(why.contains(says), "{why}");
+        assert_says!(why, says);
         assert_eq!(claims(&ctx).await, 1, "it still works");
         assert!(
             !folder

@@ -12,10 +12,7 @@ async fn a_restore_that_can_not_run_says_everything_that_is_wrong() {
     let status = status(&fake);
     assert_eq!(status["phase"], "FailedValidation");
     let errors = status["validationErrors"].to_string();
-    assert!(
-        errors.contains("spec.backupName") && errors.contains("spec.resourceModifier"),
-        "{errors}"
-    );
+    assert_says!(errors, "spec.backupName", "spec.resourceModifier");
     assert!(fake.get(ITEM).is_none());
 }
 
@@ -67,10 +64,7 @@ async fn a_restore_whose_modifier_is_gone_when_it_is_resumed_fails() {
         } else {
             assert_eq!((&status["phase"], fake.get(ITEM)), (&json!("Failed"), None));
             let reason = status["failureReason"].as_str().unwrap();
-            assert!(
-                reason.contains("there is no ConfigMap \"changes\""),
-                "{reason}"
-            );
+            assert_says!(reason, "there is no ConfigMap \"changes\"");
         }
     }
 }
@@ -122,7 +116,7 @@ async fn a_restore_without_the_modifiers_for_all_restores_is_refused() {
         "\"gone\"",
         "spec.skipDefaultResourceModifier",
     ] {
-        assert!(error.contains(part), "{error}");
+        assert_says!(error, part);
     }
 }
 

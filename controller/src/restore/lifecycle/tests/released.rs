@@ -72,7 +72,7 @@ async fn a_restore_stops_within_two_seconds_of_a_release_and_says_so() {
         "nothing more was written",
         "801 items",
     ] {
-        assert!(reason.contains(needle), "{reason}");
+        assert_says!(reason, needle);
     }
     // Its work is reported, as for a restore that has ended normally.
     let list = std::fs::metadata(

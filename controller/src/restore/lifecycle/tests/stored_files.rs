@@ -187,10 +187,7 @@ async fn a_restore_that_is_resumed_from_a_backup_that_cannot_be_read_fails_and_i
     let status = status(&fake);
     assert_eq!(status["phase"], "Failed");
     let reason = status["failureReason"].as_str().unwrap();
-    assert!(
-        reason.contains("was cut short") && reason.contains("restored before"),
-        "{reason}"
-    );
+    assert_says!(reason, "was cut short", "restored before");
     let before = fake.log().len();
     assert_eq!(step(&mut worker(&ctx)).await, Step::Done);
     assert!(

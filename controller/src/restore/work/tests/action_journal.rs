@@ -198,7 +198,7 @@ async fn items_that_wait_for_the_journal_share_its_writes() {
     assert!(writes <= 16, "{writes} writes of {} notes", 2 * ITEMS);
 }
 
-/// A replica that is told to stop leaves no item open whose action it has not called.
+/// A stopping replica leaves no item open whose action it has not called.
 #[tokio::test]
 async fn what_was_noted_and_not_called_has_an_end_when_work_stops() {
     let (_folder, location, _) = backup::stored(&[]).await;

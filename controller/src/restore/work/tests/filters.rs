@@ -38,18 +38,18 @@ async fn a_policy_says_what_is_restored_into_its_namespaces() {
             Some("a"),
             labelled("v1", "ConfigMap", "other"),
         ),
-        ("configmaps", Some("a"), item("v1", "ConfigMap", "app-2")),
+        stored_item("configmaps", "v1 ConfigMap", "a/app-2"),
         ("pods", Some("a"), labelled("v1", "Pod", "p")),
-        ("configmaps", Some("b"), item("v1", "ConfigMap", "b")),
-        (
+        stored_item("configmaps", "v1 ConfigMap", "b/b"),
+        stored_item(
             "storageclasses.storage.k8s.io",
-            None,
-            item("storage.k8s.io/v1", "StorageClass", "fast"),
+            "storage.k8s.io/v1 StorageClass",
+            "fast",
         ),
-        (
+        stored_item(
             "storageclasses.storage.k8s.io",
-            None,
-            item("storage.k8s.io/v1", "StorageClass", "slow"),
+            "storage.k8s.io/v1 StorageClass",
+            "slow",
         ),
     ];
     let policy = "
@@ -85,12 +85,8 @@ namespacedFilterPolicies:
 #[tokio::test]
 async fn a_policy_may_name_a_kind_that_is_served_only_once_it_is_restored() {
     let items = [
-        (
-            "widgets.example.com",
-            Some("a"),
-            item("example.com/v1", "Widget", "w"),
-        ),
-        ("configmaps", Some("a"), item("v1", "ConfigMap", "c")),
+        stored_item("widgets.example.com", "example.com/v1 Widget", "a/w"),
+        stored_item("configmaps", "v1 ConfigMap", "a/c"),
         definition("widgets"),
     ];
     let policy =
@@ -104,10 +100,7 @@ async fn a_policy_may_name_a_kind_that_is_served_only_once_it_is_restored() {
     assert!(fake.get("/api/v1/namespaces/a/configmaps/c").is_none());
     assert_eq!(report.counts(), (1, 0));
     let warnings = report.into_files().results.warnings.velero;
-    assert!(
-        warnings[0].contains("no resource is called Gone"),
-        "{warnings:?}"
-    );
+    assert_says!(warnings[0], "no resource is called Gone");
 }
 
 #[tokio::test]
@@ -118,15 +111,15 @@ async fn what_a_selected_item_needs_comes_along_whatever_the_policy_says() {
         json!({ "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "data" } }] });
     let items = [
         ("pods", Some("a"), pod),
-        (
+        stored_item(
             "persistentvolumeclaims",
-            Some("a"),
-            item("v1", "PersistentVolumeClaim", "data"),
+            "v1 PersistentVolumeClaim",
+            "a/data",
         ),
-        (
+        stored_item(
             "persistentvolumeclaims",
-            Some("a"),
-            item("v1", "PersistentVolumeClaim", "other"),
+            "v1 PersistentVolumeClaim",
+            "a/other",
         ),
     ];
     let policy = "namespacedFilterPolicies: [{namespaces: [a], resourceFilters: [{kinds: [Pod]}]}]";

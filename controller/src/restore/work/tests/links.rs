@@ -43,10 +43,7 @@ async fn a_claim_whose_volume_another_claim_holds_is_an_error_that_says_whose_it
         assert!(fake.get(CLAIM).is_none());
         let files = report.into_files();
         let text = serde_json::to_string(&files.results).unwrap();
-        assert!(
-            text.contains(&format!("belongs to claim {held}, and two claims")),
-            "{text}"
-        );
+        assert_says!(text, &format!("belongs to claim {held}, and two claims"));
         assert_eq!(
             text.matches("existingResourcePolicy").count(),
             1,
@@ -107,9 +104,9 @@ async fn a_claim_gets_a_volume_that_is_free_or_its_own() {
     let (fake, report) = restored(&items, spec).await;
     assert!(fake.get(CLAIM).is_some());
     let results = report.into_files().results;
-    assert!(
-        results.warnings.namespaces["copy"][0].contains("waits for volume \"pv\""),
-        "{results:?}"
+    assert_says!(
+        results.warnings.namespaces["copy"][0],
+        "waits for volume \"pv\""
     );
 }
 
@@ -128,7 +125,7 @@ async fn what_serves_the_original_of_a_copy_stays_with_it_while_that_is_there() 
             None,
             binding("a"),
         ),
-        ("configmaps", Some("a"), item("v1", "ConfigMap", "c")),
+        stored_item("configmaps", "v1 ConfigMap", "a/c"),
     ];
     for (there, update, expected, warned) in [
         (true, false, "a", "serves namespace \"a\""),
@@ -172,7 +169,7 @@ fn owned(mut object: Value, api_version: &str, kind: &str, name: &str, uid: &str
 #[tokio::test]
 async fn a_resource_claim_of_a_template_is_left_to_its_pod() {
     let items = [
-        ("pods", Some("a"), item("v1", "Pod", "p")),
+        stored_item("pods", "v1 Pod", "a/p"),
         (
             "resourceclaims.resource.k8s.io",
             Some("a"),
@@ -184,10 +181,10 @@ async fn a_resource_claim_of_a_template_is_left_to_its_pod() {
                 "old",
             ),
         ),
-        (
+        stored_item(
             "resourceclaims.resource.k8s.io",
-            Some("a"),
-            item("resource.k8s.io/v1", "ResourceClaim", "of-a-user"),
+            "resource.k8s.io/v1 ResourceClaim",
+            "a/of-a-user",
         ),
     ];
     let claims = "/apis/resource.k8s.io/v1/namespaces/a/resourceclaims/";
@@ -283,7 +280,7 @@ async fn a_pod_is_left_to_its_job_which_is_said_in_the_log_and_in_the_plan() {
     let items = [
         ("pods", Some("a"), pod_of_job()),
         ("persistentvolumeclaims", Some("a"), claim),
-        ("jobs.batch", Some("a"), item("batch/v1", "Job", "work")),
+        stored_item("jobs.batch", "batch/v1 Job", "a/work"),
     ];
     let (pod, job) = (
         "/api/v1/namespaces/a/pods/work-x",
@@ -306,9 +303,9 @@ async fn a_pod_is_left_to_its_job_which_is_said_in_the_log_and_in_the_plan() {
     let (fake, report) = restored(&items, json!({"includedResources": ["pods"]})).await;
     assert!(fake.get(pod).is_some() && report.left_out_sentences().is_empty());
     let results = report.into_files().results;
-    assert!(
-        results.warnings.namespaces["a"][0].contains("without its Job \"work\""),
-        "{results:?}"
+    assert_says!(
+        results.warnings.namespaces["a"][0],
+        "without its Job \"work\""
     );
 }
 
@@ -367,7 +364,7 @@ async fn a_job_keeps_its_cron_job_unless_that_is_gone_or_another_one() {
             .remove("a")
             .unwrap_or_default()
             .join("; ");
-        assert!(warnings.contains(lost), "{warnings}");
+        assert_says!(warnings, lost);
         assert_eq!(
             warnings.contains("without its CronJob"),
             !lost.is_empty(),
@@ -376,9 +373,9 @@ async fn a_job_keeps_its_cron_job_unless_that_is_gone_or_another_one() {
     }
     let (_, report) = restored(&items[..1], json!({})).await;
     let results = report.into_files().results;
-    assert!(
-        results.warnings.namespaces["a"][0].contains("that CronJob is not in the cluster"),
-        "{results:?}"
+    assert_says!(
+        results.warnings.namespaces["a"][0],
+        "that CronJob is not in the cluster"
     );
     // An existing Job keeps its controller.
     let fake = fake::server();
@@ -411,7 +408,7 @@ async fn a_claim_of_an_ephemeral_volume_is_left_to_its_pod_unless_it_has_data() 
         let items = [
             ("persistentvolumeclaims", Some("a"), claim.clone()),
             ("persistentvolumes", None, volume),
-            ("pods", Some("a"), item("v1", "Pod", "p")),
+            stored_item("pods", "v1 Pod", "a/p"),
         ];
         let (fake, report) = restored(&items, json!({"includedNamespaces": ["a"]})).await;
         assert_eq!(fake.get(path).is_some(), comes_back, "{policy}");

@@ -28,7 +28,7 @@ async fn an_item_is_created_as_its_modifiers_say_and_is_no_difference_later() {
     pod["spec"] = json!({"nodeName": "old"});
     let items = [
         ("pods", Some("a"), pod),
-        ("configmaps", Some("a"), item("v1", "ConfigMap", "c")),
+        stored_item("configmaps", "v1 ConfigMap", "a/c"),
     ];
     let rules = json!([rule(
         "pods",
@@ -55,7 +55,7 @@ async fn an_item_is_created_as_its_modifiers_say_and_is_no_difference_later() {
 
 #[tokio::test]
 async fn a_rule_that_applies_to_nothing_is_a_warning() {
-    let items = [("configmaps", Some("a"), item("v1", "ConfigMap", "c"))];
+    let items = [stored_item("configmaps", "v1 ConfigMap", "a/c")];
     let rules = json!([
         rule("configmap", &json!({"data": {"k": "v"}})),
         rule("configmaps", &json!({"data": {"k": "v"}}))
@@ -70,7 +70,7 @@ async fn a_rule_that_applies_to_nothing_is_a_warning() {
 
 #[tokio::test]
 async fn a_rule_that_cannot_be_followed_is_an_error_and_the_item_is_restored() {
-    let items = [("configmaps", Some("a"), item("v1", "ConfigMap", "c"))];
+    let items = [stored_item("configmaps", "v1 ConfigMap", "a/c")];
     let rules = json!([
         {"conditions": {"groupResource": "configmaps"}, "patches": [{"operation": "remove", "path": "/data/x"}]},
         rule("configmaps", &json!({"data": {"k": "v"}})),
@@ -83,15 +83,12 @@ async fn a_rule_that_cannot_be_followed_is_an_error_and_the_item_is_restored() {
     );
     let results = report.into_files().results;
     let error = &results.errors.namespaces["a"][0];
-    assert!(
-        error.contains("ConfigMap \"c\"") && error.contains("resourceModifierRules[0]"),
-        "{error}"
-    );
+    assert_says!(error, "ConfigMap \"c\"", "resourceModifierRules[0]");
 }
 
 #[tokio::test]
 async fn a_modifier_gets_around_no_check() {
-    let items = [("configmaps", Some("velero"), item("v1", "ConfigMap", "c"))];
+    let items = [stored_item("configmaps", "v1 ConfigMap", "velero/c")];
     for (patch, why) in [
         (
             json!({"metadata": {"name": "backup-lock-velero"}}),

@@ -8,17 +8,13 @@ fn items() -> [(&'static str, Option<&'static str>, Value); 5] {
         "names": { "plural": "gizmos", "kind": "Gizmo", "singular": "gizmo", "shortNames": ["gz"] },
         "versions": [{ "name": "v1", "served": true, "storage": true }] });
     [
-        ("configmaps", Some("a"), item("v1", "ConfigMap", "one")),
-        ("pods", Some("b"), item("v1", "Pod", "p")),
-        (
-            "gizmos.example.com",
-            Some("a"),
-            item("example.com/v1", "Gizmo", "g"),
-        ),
-        (
+        stored_item("configmaps", "v1 ConfigMap", "a/one"),
+        stored_item("pods", "v1 Pod", "b/p"),
+        stored_item("gizmos.example.com", "example.com/v1 Gizmo", "a/g"),
+        stored_item(
             "databaserestores.example.com",
-            Some("a"),
-            item("example.com/v1", "DatabaseRestore", "r"),
+            "example.com/v1 DatabaseRestore",
+            "a/r",
         ),
         (DEFINITIONS, None, named),
     ]
@@ -130,14 +126,8 @@ async fn a_pattern_without_a_match_is_a_warning() {
     assert!(fake.get("/api/v1/namespaces/a/configmaps/one").is_some());
     assert_eq!(report.counts(), (2, 0));
     let warnings = report.into_files().results.warnings.velero;
-    assert!(
-        warnings[0].contains("\"x*\" matches no namespace"),
-        "{warnings:?}"
-    );
-    assert!(
-        warnings[1].contains("\"*.none\" matches no type"),
-        "{warnings:?}"
-    );
+    assert_says!(warnings[0], "\"x*\" matches no namespace");
+    assert_says!(warnings[1], "\"*.none\" matches no type");
 }
 
 #[tokio::test]

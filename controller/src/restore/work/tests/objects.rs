@@ -13,19 +13,19 @@ async fn restored(items: Items<'_>, spec: Value) -> Report {
 #[tokio::test]
 async fn only_the_objects_that_the_spec_names_are_restored() {
     let items = [
-        ("configmaps", Some("a"), item("v1", "ConfigMap", "one")),
-        ("configmaps", Some("a"), item("v1", "ConfigMap", "two")),
-        ("configmaps", Some("b"), item("v1", "ConfigMap", "one")),
-        ("secrets", Some("a"), item("v1", "Secret", "one")),
-        (
+        stored_item("configmaps", "v1 ConfigMap", "a/one"),
+        stored_item("configmaps", "v1 ConfigMap", "a/two"),
+        stored_item("configmaps", "v1 ConfigMap", "b/one"),
+        stored_item("secrets", "v1 Secret", "a/one"),
+        stored_item(
             "storageclasses.storage.k8s.io",
-            None,
-            item("storage.k8s.io/v1", "StorageClass", "fast"),
+            "storage.k8s.io/v1 StorageClass",
+            "fast",
         ),
-        (
+        stored_item(
             "storageclasses.storage.k8s.io",
-            None,
-            item("storage.k8s.io/v1", "StorageClass", "slow"),
+            "storage.k8s.io/v1 StorageClass",
+            "slow",
         ),
     ];
     let report = restored(

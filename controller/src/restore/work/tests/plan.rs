@@ -6,20 +6,12 @@ use super::*;
 
 #[tokio::test]
 async fn a_dry_run_says_the_same_and_changes_nothing() {
-    let there = [("configmaps", Some("a"), item("v1", "ConfigMap", "there"))];
+    let there = [stored_item("configmaps", "v1 ConfigMap", "a/there")];
     let (fake, _) = restored(&there, json!({})).await;
     let mut items = vec![
-        ("configmaps", Some("a"), item("v1", "ConfigMap", "new")),
-        (
-            "configmaps",
-            Some("b"),
-            item("v1", "ConfigMap", "elsewhere"),
-        ),
-        (
-            "widgets.example.com",
-            Some("a"),
-            item("example.com/v1", "Widget", "w"),
-        ),
+        stored_item("configmaps", "v1 ConfigMap", "a/new"),
+        stored_item("configmaps", "v1 ConfigMap", "b/elsewhere"),
+        stored_item("widgets.example.com", "example.com/v1 Widget", "a/w"),
     ];
     items.extend(there);
     let (_, _, mut widgets) = definition("widgets");

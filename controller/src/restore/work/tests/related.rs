@@ -22,10 +22,10 @@ async fn a_pod_brings_its_claims_with_their_volumes_and_its_priority_class() {
         ("pods", Some("a"), pod),
         ("pods", Some("a"), second),
         ("persistentvolumeclaims", Some("a"), claim),
-        (
+        stored_item(
             "persistentvolumeclaims",
-            Some("a"),
-            item("v1", "PersistentVolumeClaim", "unused"),
+            "v1 PersistentVolumeClaim",
+            "a/unused",
         ),
         ("persistentvolumes", None, volume),
         ("priorityclasses.scheduling.k8s.io", None, class.clone()),
@@ -74,11 +74,7 @@ async fn a_pod_brings_its_claims_with_their_volumes_and_its_priority_class() {
 #[tokio::test]
 async fn a_definition_comes_along_when_its_resources_need_it() {
     let items = [
-        (
-            "widgets.example.com",
-            Some("a"),
-            item("example.com/v1", "Widget", "w"),
-        ),
+        stored_item("widgets.example.com", "example.com/v1 Widget", "a/w"),
         definition("widgets"),
         definition("others"),
     ];

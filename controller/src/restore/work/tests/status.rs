@@ -77,10 +77,7 @@ async fn a_status_that_is_refused_is_a_warning() {
     assert!(fake.get("/api/v1/namespaces/a/pods/p").is_some());
     assert_eq!(report.counts(), (1, 0));
     let warning = report.into_files().results.warnings.namespaces["a"][0].clone();
-    assert!(
-        warning.contains("without its status") && warning.contains("phase is not for you"),
-        "{warning}"
-    );
+    assert_says!(warning, "without its status", "phase is not for you");
 }
 
 #[tokio::test]

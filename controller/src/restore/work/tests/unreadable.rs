@@ -26,21 +26,15 @@ async fn an_item_that_cannot_be_decoded_is_named_also_with_a_selector() {
     assert_eq!(report.counts(), (0, 2));
     let results = report.into_files().results;
     let of = |error: &str| format!("{error} \"x\"");
-    assert!(
-        results.errors.namespaces["a"][0].contains(&of("ConfigMap")),
-        "{results:?}"
-    );
-    assert!(
-        results.errors.cluster[0].contains(&of("Namespace")),
-        "{results:?}"
-    );
+    assert_says!(results.errors.namespaces["a"][0], &of("ConfigMap"));
+    assert_says!(results.errors.cluster[0], &of("Namespace"));
 }
 
 #[tokio::test]
 async fn an_item_that_cannot_be_decoded_is_named_by_its_path_whatever_is_selected() {
     let items = [
         ("configmaps", Some("a"), json!("no object")),
-        ("configmaps", Some("a"), item("v1", "ConfigMap", "good")),
+        stored_item("configmaps", "v1 ConfigMap", "a/good"),
         ("namespaces", None, json!(["no object"])),
     ];
     let path = |path: &str| {
@@ -58,13 +52,13 @@ async fn an_item_that_cannot_be_decoded_is_named_by_its_path_whatever_is_selecte
             all
         );
         let files = report.into_files();
-        assert!(
-            files.results.errors.namespaces["a"][0].contains(&path("configmaps/namespaces/a/x")),
-            "{files:?}"
+        assert_says!(
+            files.results.errors.namespaces["a"][0],
+            &path("configmaps/namespaces/a/x")
         );
-        assert!(
-            files.results.errors.cluster[0].contains(&path("namespaces/cluster/x")),
-            "{files:?}"
+        assert_says!(
+            files.results.errors.cluster[0],
+            &path("namespaces/cluster/x")
         );
         let list = serde_json::to_value(files.resource_list).unwrap();
         assert_eq!(

@@ -96,7 +96,7 @@ async fn what_became_of_the_data_of_each_volume_is_told() {
                 "claim \\\"skipped\\\" comes back empty: nothing of it was saved (no class)",
                 "the data of claim \\\"lost\\\"",
             ] {
-                assert!(text.contains(sentence), "{text}");
+                assert_says!(text, sentence);
             }
         }
         assert!(fake.get("/api/v1/persistentvolumes/kept").is_some());
@@ -216,8 +216,63 @@ async fn moved_data_comes_by_a_download_which_is_an_operation() {
         assert_eq!(report.counts().1, errors, "{why:?}");
         let found = missing(report);
         assert_eq!(found.is_some(), why.is_some(), "{found:?}");
-        assert!(found.unwrap_or_default().contains(why.unwrap_or_default()));
+        assert_says!(found.unwrap_or_default(), why.unwrap_or_default());
     }
+}
+
+#[tokio::test]
+async fn moved_data_is_restored_into_a_claim_that_exists_if_the_spec_says_so() {
+    let items = [("persistentvolumeclaims", Some("a"), moved_claim())];
+    for (policy, expected) in [("none", 0), ("full", 1)] {
+        let fake = fake::server();
+        fake.put(&format!("{CLAIMS}/data"), moved_claim());
+        let before = fake.get(&format!("{CLAIMS}/data"));
+        let (claimed, calls) = (Footprint::everything(), fake::calls(&fake));
+        let world = World {
+            saved: moved(),
+            ..World::new(&fake, &calls, &claimed)
+        };
+        let spec = json!({"existingVolumeDataPolicy": policy});
+        let (report, done) = world.run(&items, spec).await;
+        assert_eq!(done.unwrap().len(), expected, "{policy}");
+        let downloads = fake.under(DOWNLOADS);
+        assert_eq!(downloads.len(), expected, "{policy}");
+        for download in downloads.values() {
+            assert_eq!(download["spec"]["targetVolume"]["pv"], "old");
+            assert_eq!(download["spec"]["cancel"], Value::Null, "it goes on");
+        }
+        assert_eq!(fake.get(&format!("{CLAIMS}/data")), before, "{policy}");
+        assert_eq!(missing(report).is_none(), expected == 1, "{policy}");
+    }
+}
+
+#[tokio::test]
+async fn the_volume_of_moved_data_gets_the_properties_of_the_old_one() {
+    let items = [("persistentvolumeclaims", Some("a"), moved_claim())];
+    let fake = fake::server();
+    let (claimed, calls) = (Footprint::everything(), fake::calls(&fake));
+    let mut saved = moved();
+    let properties = json!({"reclaimPolicy": "Retain", "labels": {"team": "shop"}});
+    saved.records[0].pv_info = serde_json::from_value(properties.clone()).unwrap();
+    let world = World {
+        saved,
+        ..World::new(&fake, &calls, &claimed)
+    };
+    let (report, done) = world.run(&items, json!({})).await;
+    done.unwrap();
+    let results = serde_json::to_string(&report.into_files().results).unwrap();
+    assert!(
+        !results.contains("reclaim policy"),
+        "nothing is left to the user: {results}"
+    );
+    let downloads = fake.under(DOWNLOADS);
+    let download = downloads.values().next().unwrap();
+    let annotations = &download["metadata"]["annotations"];
+    let stored = annotations["backup-controller/volume-properties"]
+        .as_str()
+        .unwrap();
+    let stored: Value = serde_json::from_str(stored).unwrap();
+    assert_eq!(stored, properties);
 }
 
 #[tokio::test]

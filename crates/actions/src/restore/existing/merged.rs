@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::{Existing, OURS, at_version};
 use crate::restore::{
-    cluster::METADATA_NAME,
     json::{self, Object},
+    mapped_links::METADATA_NAME,
 };
 
 /// Labels and annotations whose values the cluster sets itself: the namespace's name, and the

@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::{Object, same};
+use crate::restore::{equality::same, json::Object};
 
 /// Sets `seen`, the rewritten object of the cluster, to `wanted` wherever the modifier has changed
 /// a value and the object has it. `in_cluster` is the unchanged object.

@@ -28,10 +28,7 @@ use kube::{
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use crate::{
-    restore::stored::WriteRequest,
-    volumes::gated_writes::{GatedWrites, RETRY_BUDGET, WriteGate},
-};
+use crate::volumes::gated_writes::{GatedWrites, RETRY_BUDGET, WriteGate, whole};
 
 pub const SNAPSHOTS: &str = "volumesnapshots.snapshot.storage.k8s.io";
 pub(crate) const CONTENTS: &str = "volumesnapshotcontents.snapshot.storage.k8s.io";
@@ -368,28 +365,6 @@ impl SnapshotApi {
             _ => Ok(()),
         }
     }
-}
-
-/// The stored object, if it has everything that was requested.
-/// Errors: a webhook or the definition has removed something.
-fn whole(asked: &Value, stored: DynamicObject) -> Result<DynamicObject, kube::Error> {
-    let (Value::Object(body), Value::Object(answer)) = (asked, json!(stored)) else {
-        return Ok(stored);
-    };
-    // Any type of the group will do, as the rules are the same for all.
-    let lost = WriteRequest {
-        group_resource: SNAPSHOTS,
-        body,
-        unmodified: None,
-    }
-    .lost(&answer);
-    if lost.is_empty() {
-        return Ok(stored);
-    }
-    let what = format!(
-        "the API server stored it without what was asked for: {lost}. Look for a mutating webhook or a definition that takes that away"
-    );
-    Err(kube::Error::Service(what.into()))
 }
 
 /// Whether the items of a backup are being read for the second time, after their operations.

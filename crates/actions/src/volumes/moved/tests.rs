@@ -1,10 +1,10 @@
 use backup_core::{
-    api::restore::RestoreSpec,
+    api::restore::{RestoreSpec, UploaderConfigForRestore},
     data_movement::{DATA_UPLOAD_NAME, download_of_claim},
     volume_data::MissingData,
 };
 use backup_runtime::leader::Leadership;
-use backup_testkit::FakeApi;
+use backup_testkit::{FakeApi, Fault, status as answer};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -71,6 +71,7 @@ fn moved(incomplete: Option<&str>) -> MovedRestore {
     };
     MovedRestore {
         claims: [(("shop".to_owned(), "data".to_owned()), data)].into(),
+        properties: ClaimProperties::new(),
         location: "default".to_owned(),
         rules: rules(),
         restored: RestoredVolumes::default(),
@@ -155,6 +156,101 @@ async fn a_claim_waits_for_the_download_that_is_made_for_it() {
         json!(name)
     );
     assert_eq!(MissingData::of(&entries), None);
+}
+
+#[tokio::test]
+async fn a_new_volume_gets_the_properties_of_the_old_one() {
+    let (fake, restore) = (FakeApi::new(), restore(None));
+    let properties = VolumeProperties {
+        reclaim_policy: "Retain".to_owned(),
+        labels: [("team".to_owned(), "shop".to_owned())].into(),
+        ..VolumeProperties::default()
+    };
+    let mut moved = moved(None);
+    let key = ("shop".to_owned(), "data".to_owned());
+    moved.properties.insert(key, properties.clone());
+    let output = executed(&fake, moved, &claim(), &restore).await.unwrap();
+    let path = format!("{DOWNLOADS}{}", output.operation.unwrap());
+    let download = fake.get(&path).unwrap();
+    let stored = &download["metadata"]["annotations"][VOLUME_PROPERTIES_ANNOTATION];
+    let stored: VolumeProperties = serde_json::from_str(stored.as_str().unwrap()).unwrap();
+    assert_eq!(stored, properties);
+}
+
+/// A claim of this name that is not the restore's, with the volume `pv-1`.
+fn put_other_claim(fake: &FakeApi) {
+    let claim = json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": { "name": "data", "namespace": "copy", "creationTimestamp": "2026-01-01T00:00:00Z" },
+        "spec": { "volumeName": "pv-1" }, "status": { "phase": "Bound" } });
+    fake.put(CLAIM, claim);
+}
+
+#[rstest]
+#[case::full("full", None, json!(null))]
+#[case::without_extra_files("full", Some(true), json!({ DELETE_EXTRA_FILES: "true" }))]
+#[case::incremental("incremental", Some(false), json!(null))]
+#[tokio::test]
+async fn data_is_restored_into_a_claim_that_exists_if_the_restore_says_so(
+    #[case] policy: &str,
+    #[case] delete_extra_files: Option<bool>,
+    #[case] config: Value,
+) {
+    let fake = FakeApi::new();
+    put_other_claim(&fake);
+    let mut restore = restore(None);
+    restore.spec.existing_volume_data_policy = Some(policy.to_owned());
+    restore.spec.uploader_config = Some(UploaderConfigForRestore {
+        delete_extra_files,
+        ..UploaderConfigForRestore::default()
+    });
+    let mut moved = moved(None);
+    let key = ("shop".to_owned(), "data".to_owned());
+    moved.properties.insert(key, VolumeProperties::default());
+    let restored = moved.restored.clone();
+    let output = executed(&fake, moved, &claim(), &restore).await.unwrap();
+    assert_eq!(output.item, None, "the claim is only compared");
+    let download = fake
+        .get(&format!("{DOWNLOADS}{}", output.operation.unwrap()))
+        .unwrap();
+    let spec = &download["spec"];
+    assert_eq!(spec["restoreType"], policy);
+    assert_eq!(
+        spec["targetVolume"],
+        json!({ "pvc": "data", "pv": "pv-1", "namespace": "copy" })
+    );
+    assert_eq!(spec["dataMoverConfig"], config);
+    assert_eq!(download["metadata"]["annotations"], Value::Null);
+    assert!(restored.is_in_place("copy", "data"));
+    assert_eq!(MissingData::of(&restored.entries()), None);
+}
+
+#[tokio::test]
+async fn nothing_is_restored_into_a_claim_without_a_volume() {
+    let fake = FakeApi::new();
+    put_other_claim(&fake);
+    fake.edit(CLAIM, |claim| claim["spec"]["volumeName"] = json!(""));
+    let mut restore = restore(None);
+    restore.spec.existing_volume_data_policy = Some("full".to_owned());
+    let error = executed(&fake, moved(None), &claim(), &restore).await;
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("has no volume"), "{error}");
+    assert!(fake.under(DOWNLOADS).is_empty());
+}
+
+#[tokio::test]
+async fn a_download_that_is_stored_without_its_labels_is_an_error() {
+    let (fake, restore) = (FakeApi::new(), restore(None));
+    fake.fault(|_, request| {
+        let mut object = (request.method == "POST").then(|| request.body.clone())?;
+        object["metadata"]["labels"] = json!({});
+        Some(Fault::Answer(answer(200, object)))
+    });
+    let error = executed(&fake, moved(None), &claim(), &restore).await;
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.contains("metadata.labels") && error.contains("mutating webhook"),
+        "{error}"
+    );
 }
 
 #[tokio::test]

@@ -43,7 +43,7 @@ pub(super) fn check(profile: &Profile, found: &mut Findings) {
     );
 }
 
-/// The kind's name and phases must equal those of the engine's own types.
+/// The kind's name and phases must equal the name and the phases of the engine's own types.
 fn agrees<P: Phase>(
     role: Role,
     kind: &KindRule,

@@ -78,7 +78,11 @@ fn nonsense() -> Vec<(String, Value, &'static str)> {
             "together with labelSelector",
         ),
         spec("existingResourcePolicy", json!("replace"), "is not one of"),
-        spec("existingVolumeDataPolicy", json!("full"), "keeps its data"),
+        spec(
+            "existingVolumeDataPolicy",
+            json!("full"),
+            "select claims only",
+        ),
         spec(
             "existingVolumeDataPolicy",
             json!("replace"),
@@ -235,6 +239,33 @@ fn nonsense() -> Vec<(String, Value, &'static str)> {
     ] {
         let spec = json!({ "includedObjects": objects, "includedNamespaces": ["shop"] });
         table.push((field.to_owned(), spec, words));
+    }
+    for (fields, words) in [
+        (json!({}), "has to name each namespace"),
+        (
+            json!({ "includedNamespaces": ["*"] }),
+            "has to name each namespace",
+        ),
+        (
+            json!({ "includedNamespaces": ["shop", "team-?"] }),
+            "has to name each namespace",
+        ),
+        (
+            json!({ "includedNamespaces": [""] }),
+            "has to name each namespace",
+        ),
+        (
+            json!({ "includedNamespaces": ["shop"], "includedObjects": ["shop/cm/settings"] }),
+            "names objects of the backup",
+        ),
+        (
+            json!({ "includedNamespaces": ["shop"], "includedResources": ["pvc", "Lease", "ep"] }),
+            "always kept",
+        ),
+    ] {
+        let mut spec = json!({ "prune": true });
+        json_patch::merge(&mut spec, &fields);
+        table.push(("spec.prune".to_owned(), spec, words));
     }
     let twice = json!({ "namespaceMapping": { "a": "x", "b": "x" } });
     table.push((
@@ -593,6 +624,15 @@ fn all_nonsense_of_a_restore_is_found_at_once() {
     );
 }
 
+#[test]
+fn all_reasons_against_a_removal_are_found_at_once() {
+    let fields =
+        json!({ "prune": true, "includedObjects": ["pv/a"], "includedResources": ["pvc"] });
+    let all = found(with(&fields));
+    assert_eq!(all.len(), 3, "{all:?}");
+    assert!(all.iter().all(|finding| finding.field == "spec.prune"));
+}
+
 /// Unusual but valid values, which Velero accepts too.
 #[rstest::rstest]
 #[case::no_wait(json!({ "itemOperationTimeout": "0s" }))]
@@ -601,6 +641,11 @@ fn all_nonsense_of_a_restore_is_found_at_once() {
 #[case::in_no_namespace(json!({ "includedNamespaces": [""] }))]
 #[case::onto_itself(json!({ "namespaceMapping": { "a": "a" } }))]
 #[case::no_policy(json!({ "existingResourcePolicy": "" }))]
+#[case::no_removal(json!({ "prune": false, "includedObjects": ["pv/a"] }))]
+#[case::a_removal_in_one_namespace(json!({ "prune": true, "includedNamespaces": ["shop"],
+    "namespaceMapping": { "shop": "copy" }, "existingResourcePolicy": "update" }))]
+#[case::a_removal_of_some_types(json!({ "prune": true, "includedNamespaces": ["shop"],
+    "includedResources": ["pvc", "configmaps"] }))]
 #[case::every_status(json!({ "restoreStatus": {} }))]
 #[case::every_label(json!({ "labelSelector": {} }))]
 #[case::an_empty_uploader(json!({ "uploaderConfig": {} }))]

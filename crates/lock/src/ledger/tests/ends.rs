@@ -207,12 +207,7 @@ fn what_was_released_by_force_stays_released() {
         ),
         ("released", &again)
     );
-    assert!(
-        again
-            .to_string()
-            .contains("was released by force by ann: stuck"),
-        "{again}"
-    );
+    assert_says!(again, "was released by force by ann: stuck");
     assert!(
         !ledger.settle(&restore("r"), "1") && !ledger.tombstone(&restore("r"), "1", State::Active)
     );

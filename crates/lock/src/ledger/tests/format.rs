@@ -46,7 +46,7 @@ use super::*;
 fn what_is_no_ledger_of_this_version_is_unreadable(#[case] text: &str, #[case] says: &str) {
     let error = Ledger::from_json(text).unwrap_err();
     assert!(matches!(error, FormatError::Unreadable(_)), "{error}");
-    assert!(error.to_string().contains(says), "{error}");
+    assert_says!(error, says);
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn a_newer_format_is_told_apart_whatever_else_it_holds() {
     ] {
         let error = Ledger::from_json(text).unwrap_err();
         assert!(matches!(error, FormatError::Newer { .. }), "{error}");
-        assert!(error.to_string().contains("update this program"), "{error}");
+        assert_says!(error, "update this program");
     }
 }
 

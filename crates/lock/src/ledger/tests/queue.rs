@@ -147,6 +147,11 @@ fn a_second_creation_of_a_name_that_waits_has_the_place_of_the_first() {
         [backup("b")],
         "not for who came later"
     );
+    assert_eq!(
+        blockers(queue_up(&mut ledger, &restore("later"), "5", &["a"])),
+        [backup("b"), restore("r")],
+        "for who came before"
+    );
     ledger.release(&restore("r"), "2");
     ledger.release(&backup("b"), "1");
     assert_eq!(state(&ledger, &restore("r"), "4"), Some(State::Reserved));

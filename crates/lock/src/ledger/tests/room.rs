@@ -240,7 +240,7 @@ fn what_runs_beyond_that_is_one_claim_that_says_so() {
         .iter()
         .find(|claim| claim.key.kind == ObjectKind::Hold)
         .unwrap();
-    assert!(over.entries[0].note.contains("more is running"), "{over:?}");
+    assert_says!(over.entries[0].note, "more is running");
     assert_eq!(
         ledger.claims[0].entries[0].footprint,
         on(&["a"]),

@@ -21,10 +21,7 @@ fn fill(of: impl Fn(usize) -> (ObjectKey, Footprint)) -> (usize, usize) {
     let (n, refusal) = fill_on(&mut ledger, |n| format!("user {n}"), of);
     let bytes = ledger.to_json().len();
     assert_eq!(refusal.category(), "full");
-    assert!(
-        refusal.to_string().contains(&format!("{n} entries")),
-        "{refusal}"
-    );
+    assert_says!(refusal, &format!("{n} entries"));
     assert!(
         bytes <= MAX_BYTES && MAX_BYTES + OTHERS < API_LIMIT,
         "{bytes} bytes"
@@ -137,10 +134,7 @@ fn what_matters_more_finds_room_where_backups_have_none(
 ) {
     let anybody = |n| format!("user {n}");
     let (mut ledger, refusal) = filled(of, Room::Backups.entries(), anybody);
-    assert!(
-        refusal.to_string().contains("full for backups"),
-        "{refusal}"
-    );
+    assert_says!(refusal, "full for backups");
     // They conflict with none of those backups.
     let restores = |n| {
         (
@@ -164,11 +158,7 @@ fn what_matters_more_finds_room_where_backups_have_none(
         ("deletions", fill_on(&mut ledger, anybody, deletions)),
     ] {
         assert!(more > 20, "{more} {what}");
-        assert!(
-            refusal.to_string().contains(&format!("full for {what}")),
-            "{refusal}"
-        );
-        assert!(refusal.to_string().contains("kept for"), "{refusal}");
+        assert_says!(refusal, &format!("full for {what}"), "kept for");
     }
     let held = (0..10).all(|n| {
         ledger
@@ -242,7 +232,7 @@ fn a_full_ledger_refuses_clearly_and_stays_as_it_was() {
     let before = ledger.clone();
     let refused = admit(&mut ledger, &backup("one-more"), "1", &["a"]).unwrap_err();
     assert_eq!(refused.category(), "full");
-    assert!(refused.to_string().contains("750 entries"), "{refused}");
+    assert_says!(refused, "750 entries");
     assert_eq!(ledger, before);
     ledger.activate(&ours(7).0, UID).unwrap();
 }

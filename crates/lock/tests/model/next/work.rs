@@ -63,8 +63,8 @@ impl Lock {
         Some(())
     }
 
-    /// As `activate::clear`: frees entries that are over for good. Such facts do not change, so the
-    /// reads count as one step.
+    /// As `activate::clear`: frees entries that have ended. Such facts do not change, so the reads
+    /// count as one step.
     fn clear(&self, world: &mut World, holders: &[backup_lock::Claim]) -> bool {
         let mut over = Vec::new();
         for holder in holders {

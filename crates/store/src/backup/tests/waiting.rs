@@ -32,20 +32,8 @@ async fn another_process_goes_on_with_what_was_collected_and_a_later_item_replac
         let (_dir, local) = folder("p");
         for (location, counts_parts) in [(memory("p"), false), (local, true)] {
             drop(waiting(&location, large).await);
-            assert!(
-                keys(&location)
-                    .await
-                    .iter()
-                    .all(|key| key.contains("/.private/"))
-            );
-            assert_eq!(
-                location
-                    .open_backup("b", &of("u1"))
-                    .await
-                    .unwrap_err()
-                    .category(),
-                "exists"
-            );
+            assert!(nothing_is_visible(&location).await);
+            assert_eq!(refused(&location, "u1").await, "exists");
             let mut found = found_waiting(&location).await;
             assert_eq!(found.files().results.warnings(), 1);
             assert_eq!(found.files().resource_list.len(), 1);
@@ -84,10 +72,7 @@ async fn another_process_goes_on_with_what_was_collected_and_a_later_item_replac
                 .publish()
                 .await
                 .unwrap();
-            let contents = location
-                .read_contents("b", crate::Limits::DEFAULT)
-                .await
-                .unwrap();
+            let contents = read_back(&location).await;
             let items = contents.items("pods");
             assert_eq!(items.len(), if large { NOISE as usize + 1 } else { 1 });
             assert_eq!(
@@ -95,19 +80,12 @@ async fn another_process_goes_on_with_what_was_collected_and_a_later_item_replac
                 br#"{"early":false}"#
             );
             let log = stored_log(&location).await;
-            assert!(log.contains("so far") && log.contains("later"), "{log}");
+            assert_says!(log, "so far", "later");
             let operations = get(&location, &format!("{DIR}/b-itemoperations.json.gz"))
                 .await
                 .unwrap();
             assert_eq!(json_of(&operations)[0]["status"]["phase"], "Completed");
-            assert_eq!(
-                keys(&location)
-                    .await
-                    .iter()
-                    .filter(|key| key.contains("/.private/"))
-                    .count(),
-                1
-            );
+            assert_eq!(private_files(&location).await, 1);
         }
     }
 }
@@ -139,14 +117,7 @@ async fn a_wait_that_can_not_be_gone_on_with_is_begun_again() {
         .publish()
         .await
         .unwrap();
-    assert_eq!(
-        location
-            .read_contents("b", crate::Limits::DEFAULT)
-            .await
-            .unwrap()
-            .len(),
-        1
-    );
+    assert_eq!(read_back(&location).await.len(), 1);
 }
 
 #[tokio::test]
@@ -181,13 +152,6 @@ async fn what_is_about_to_be_done_is_known_to_whoever_comes_next() {
             "exists"
         );
         stored(&location).await;
-        assert_eq!(
-            keys(&location)
-                .await
-                .iter()
-                .filter(|key| key.contains("/.private/"))
-                .count(),
-            1
-        );
+        assert_eq!(private_files(&location).await, 1);
     }
 }

@@ -181,7 +181,7 @@ pub(super) mod tests {
             (format!("{other}{key}"), "no certificate of its private key"),
         ] {
             let error = Certificate::parse(pem.as_bytes(), false).err().unwrap();
-            assert!(error.contains(words), "{error}");
+            assert_says!(error, words);
         }
     }
 }

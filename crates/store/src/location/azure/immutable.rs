@@ -95,8 +95,5 @@ async fn an_immutable_blob_is_written_once_and_what_is_refused_is_final() {
             "{error}"
         );
     }
-    assert!(
-        deletion.to_string().contains("immutable due to a policy"),
-        "{deletion}"
-    );
+    assert_says!(deletion, "immutable due to a policy");
 }

@@ -16,7 +16,10 @@ use super::{Variables, certificate::Certificate, credential, variable};
 use crate::{
     StoreError,
     error::AnyError,
-    location::held_credential::{HeldCredential, Lasting},
+    location::{
+        held_credential::{HeldCredential, Lasting},
+        http_client,
+    },
 };
 
 /// A token is renewed this long before it expires (5 minutes).
@@ -208,13 +211,7 @@ impl Tokens {
         &self,
         request: HttpRequest,
     ) -> Result<A, AnyError> {
-        let answer = self
-            .client
-            .execute(request)
-            .await?
-            .into_body()
-            .bytes()
-            .await?;
+        let answer = http_client::body(&self.client, request).await?;
         // The error's text may hold parts of the answer.
         serde_json::from_slice(&answer).map_err(|_| "the answer is not what was expected".into())
     }

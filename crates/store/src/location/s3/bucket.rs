@@ -5,24 +5,26 @@
 use async_trait::async_trait;
 use backup_core::bucket::{ObjectLock, Versions};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use http::{Method, Request};
+use bytes::Bytes;
+use http::{Method, Request, header::IF_NONE_MATCH};
 use jiff::Timestamp;
 use md5::{Digest as _, Md5};
 use object_store::{
     aws::{AwsAuthorizer, AwsCredentialProvider},
-    client::{HttpClient, HttpRequestBody},
+    client::{HttpClient, HttpRequest, HttpRequestBody},
     path::Path,
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use crate::location::bucket_api::{
-    BucketApi, BucketError, FailedRemoval, Lock, Page, PageMarker, Version,
-};
 use crate::{
     error::{AnyError, cause, is_final},
     http_failure::HttpFailure,
+    location::{
+        bucket_api::{BucketApi, BucketError, FailedRemoval, Lock, Page, PageMarker, Version},
+        http_client,
+    },
 };
 
 /// Characters to encode in the path of a URL for a signature: all but these.
@@ -104,30 +106,34 @@ impl S3Bucket {
         query: &[(&str, &str)],
         body: Option<String>,
     ) -> Result<Answer, AnyError> {
-        let mut url = self.url.clone();
+        let mut url = self.url_of(key);
         url.query_pairs_mut().extend_pairs(query);
-        if !key.is_empty() {
-            let bucket = url.path().trim_end_matches('/');
-            url.set_path(&format!("{bucket}/{}", utf8_percent_encode(key, IN_PATH)));
-        }
         // Form encoding encodes a space as a plus sign, a signature does not.
         let mut request = Request::builder().uri(url.as_str().replace('+', "%20"));
         if let Some(body) = &body {
             let digest = BASE64_STANDARD.encode(Md5::digest(body));
             request = request.method(Method::POST).header("content-md5", digest);
         }
-        let mut request =
-            request.body(body.map_or_else(HttpRequestBody::empty, HttpRequestBody::from))?;
+        let body = body.map_or_else(HttpRequestBody::empty, HttpRequestBody::from);
+        let answer = self.signed(request.body(body)?).await?;
+        Ok(quick_xml::de::from_reader(&answer[..])?)
+    }
+
+    /// The URL of a key, or of the bucket if the key is empty.
+    fn url_of(&self, key: &str) -> Url {
+        let mut url = self.url.clone();
+        if !key.is_empty() {
+            let bucket = url.path().trim_end_matches('/');
+            url.set_path(&format!("{bucket}/{}", utf8_percent_encode(key, IN_PATH)));
+        }
+        url
+    }
+
+    /// Signs and sends a request; returns the body of the answer.
+    async fn signed(&self, mut request: HttpRequest) -> Result<Bytes, AnyError> {
         let credential = self.credentials.get_credential().await?;
         AwsAuthorizer::new(&credential, "s3", &self.region).try_authorize(&mut request, None)?;
-        let answer = self
-            .client
-            .execute(request)
-            .await?
-            .into_body()
-            .bytes()
-            .await?;
-        Ok(quick_xml::de::from_reader(&answer[..])?)
+        Ok(http_client::body(&self.client, request).await?)
     }
 }
 
@@ -188,6 +194,32 @@ impl BucketApi for S3Bucket {
             until: retention.retain_until_date,
             held: hold.status.as_deref() == Some("ON"),
         })
+    }
+
+    async fn copy(&self, bucket: &str, from: &Path, to: &Path) -> Result<bool, BucketError> {
+        let source = format!("{bucket}/{}", utf8_percent_encode(from.as_ref(), IN_PATH));
+        let request = Request::builder()
+            .method(Method::PUT)
+            .uri(self.url_of(to.as_ref()).as_str())
+            .header("x-amz-copy-source", source)
+            // Not every store has this condition, so the caller looks before.
+            .header(IF_NONE_MATCH, "*")
+            .body(HttpRequestBody::empty());
+        let copied = match request {
+            Ok(request) => self.signed(request).await,
+            Err(error) => Err(error.into()),
+        };
+        let Err(error) = copied else {
+            return Ok(true);
+        };
+        match failure(&error).and_then(HttpFailure::status) {
+            Some(409 | 412) => Ok(true),
+            Some(status) if is_final(status) || status == 501 => {
+                tracing::debug!(key = %to, %error, "the store does not copy this object; it is transferred");
+                Ok(false)
+            }
+            _ => Err(BucketError::Retryable(error.to_string())),
+        }
     }
 }
 
@@ -417,9 +449,9 @@ mod tests {
         let last = text.replace("true</IsTruncated", "false</IsTruncated");
         assert_eq!(read(&last).page().next, None);
         let asked = delete_request(&page.versions).unwrap();
-        assert!(
-            asked.contains("<Object><Key>a&amp;b</Key><VersionId>v2</VersionId></Object></Delete>"),
-            "{asked}"
+        assert_says!(
+            asked,
+            "<Object><Key>a&amp;b</Key><VersionId>v2</VersionId></Object></Delete>"
         );
         let answer = "<DeleteResult><Deleted><Key>a&amp;b</Key><VersionId>v2</VersionId></Deleted><Error><Key>a&amp;b</Key>\
                       <VersionId>v1</VersionId><Code>AccessDenied</Code><Message>m</Message></Error></DeleteResult>";

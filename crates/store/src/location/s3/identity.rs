@@ -131,8 +131,8 @@ fn of_environment(
     })
 }
 
-/// The credentials of a role, requested with those of another identity, and renewed before they
-/// expire.
+/// The credentials of a role, requested with the credentials of another identity, and renewed
+/// before they expire.
 ///
 /// object_store (0.14) can assume a role only with a token.
 #[derive(Debug)]
@@ -177,13 +177,7 @@ impl AssumedRole {
         let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
         let mut request = request.body(self.role.form().into())?;
         AwsAuthorizer::new(&source, "sts", &self.region).try_authorize(&mut request, None)?;
-        let answer = self
-            .client
-            .execute(request)
-            .await?
-            .into_body()
-            .bytes()
-            .await?;
+        let answer = http_client::body(&self.client, request).await?;
         let answer: Answer = quick_xml::de::from_reader(&answer[..])?;
         let Credentials {
             access_key_id,

@@ -35,7 +35,7 @@ pub(super) enum RoleSource {
 /// The identity of a profile. Errors never hold any of the file's text.
 ///
 /// Resolved like in AWS's own clients (`aws-sdk-go-v2`, `config/resolve_credentials.go`):
-/// `role_arn` is assumed with the keys of `source_profile`, those of the profile itself, the
+/// `role_arn` is assumed with the keys of `source_profile`, the keys of the profile itself, the
 /// environment (`credential_source`), or a token.
 pub(super) fn parse(file: &[u8], profile: &str) -> Result<Identity, StoreError> {
     let text = std::str::from_utf8(file)
@@ -295,7 +295,7 @@ mod tests {
         for (file, profile, expected) in table {
             let error = parse(file, profile).unwrap_err();
             assert_eq!(error.category(), "config");
-            assert!(error.to_string().contains(expected), "{error}");
+            assert_says!(error, expected);
             assert!(!error.to_string().contains("TOPSECRET"), "{error}");
         }
     }

@@ -334,6 +334,6 @@ fn an_item_that_cannot_be_used_is_named_by_its_path() {
     for (item, (name, _, why)) in bad.iter().zip(table) {
         let text = contents.object(item).unwrap_err().to_string();
         let path = format!("resources/pods/namespaces/a/{name}.json");
-        assert!(text.contains(&path) && text.contains(why), "{text}");
+        assert_says!(text, &path, why);
     }
 }

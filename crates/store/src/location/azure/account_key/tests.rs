@@ -198,10 +198,7 @@ async fn a_certificate_gets_a_token_for_storage_which_is_renewed_before_it_ends(
     }
     let (url, said, _) = azure.asked.lock()[0].clone();
     assert_eq!(url, "login/t/oauth2/v2.0/token");
-    assert!(
-        said.contains("scope=https%3A%2F%2Fstorage.azure.com%2F.default"),
-        "{said}"
-    );
+    assert_says!(said, "scope=https%3A%2F%2Fstorage.azure.com%2F.default");
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,7 +10,7 @@ use backup_core::{
         CLAIM_UID_ANNOTATION, CLAIM_UID_LABEL, DATA_MOVER, DATA_UPLOAD_NAME, DATA_UPLOADS,
         OPERATION_LABEL, VOLUME_MODE_ANNOTATION, upload_name,
     },
-    labels::{self, csi},
+    labels::{self, MOVER_USER_ANNOTATION, csi},
     names,
 };
 use jiff::Timestamp;
@@ -37,23 +37,6 @@ pub(super) struct ClaimSnapshot<'a> {
     pub(super) snapshot: &'a DynamicObject,
 }
 
-/// The end of the backup finds a DataUpload by its labels.
-fn check_labels(wanted: &DataUpload, stored: &DataUpload) -> Result<(), kube::Error> {
-    let lost = wanted
-        .labels()
-        .iter()
-        .find(|(key, value)| stored.labels().get(*key) != Some(*value));
-    match lost {
-        None => Ok(()),
-        Some((key, _)) => {
-            let what = format!(
-                "the API server stored it without its label {key}. Look for a mutating webhook that takes it away"
-            );
-            Err(kube::Error::Service(what.into()))
-        }
-    }
-}
-
 impl ClaimAction {
     /// Creates the DataUpload of a claim, or finds an existing one.
     pub(super) async fn move_data(
@@ -75,7 +58,6 @@ impl ClaimAction {
         let upload = snapshot.upload(backup, self.uploads.namespace());
         let upload = upload.map_err(Self::refuse)?;
         let created = self.uploads.create(&upload).await;
-        let created = created.and_then(|stored| check_labels(&upload, &stored));
         created.map_err(|error| Self::failed("creating a DataUpload", &error))?;
         self.volumes.moved(volume, &upload.name_any());
         Ok(moved(snapshot.claim, &upload, content, backup))
@@ -153,11 +135,21 @@ impl ClaimSnapshot<'_> {
             (CLAIM_UID_LABEL, claim_uid.to_owned()),
             (OPERATION_LABEL, name),
         ];
-        metadata.labels = Some(labels.map(|(key, value)| (key.to_owned(), value)).into());
+        let schedule = backup.schedule();
+        let schedule = schedule.map(|schedule| (labels::SCHEDULE_NAME, schedule.to_owned()));
+        metadata.labels = Some(
+            labels
+                .into_iter()
+                .chain(schedule)
+                .map(|(key, value)| (key.to_owned(), value))
+                .collect(),
+        );
         let mode = text(claim, "/spec/volumeMode").filter(|mode| *mode == BLOCK);
+        let user = claim["metadata"]["annotations"][MOVER_USER_ANNOTATION].as_str();
         let annotations = [
             (CLAIM_UID_ANNOTATION, Some(claim_uid)),
             (VOLUME_MODE_ANNOTATION, mode),
+            (MOVER_USER_ANNOTATION, user),
         ];
         metadata.annotations = Some(
             annotations

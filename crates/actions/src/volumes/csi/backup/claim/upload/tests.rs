@@ -1,6 +1,9 @@
 use std::sync::Arc;
 
-use backup_core::volume_info::VolumeMethod;
+use backup_core::{
+    data_movement::{ABANDONED_ANNOTATION, FINALIZER},
+    volume_info::VolumeMethod,
+};
 use backup_testkit::FakeApi;
 use rstest::rstest;
 
@@ -50,7 +53,10 @@ async fn a_claim_that_is_moved_names_its_upload_and_no_snapshot() {
     let (action, volumes) = action(&fake);
     let mut claim = claim("pv-csi");
     // As a restore of a Velero server leaves it.
-    claim["metadata"]["annotations"] = json!({ csi::VOLUME_SNAPSHOT_NAME: "old" });
+    claim["metadata"]["annotations"] = json!({
+        csi::VOLUME_SNAPSHOT_NAME: "old",
+        "backup-controller/mover-user": "1000",
+    });
     let output = action.execute(&claim, &moving()).await.unwrap();
 
     let snapshot = only_snapshot(&fake).unwrap();
@@ -76,7 +82,10 @@ async fn a_claim_that_is_moved_names_its_upload_and_no_snapshot() {
     );
     assert_eq!(
         upload["metadata"]["annotations"],
-        json!({ "backup-controller/claim-uid": "uid-claim" })
+        json!({
+            "backup-controller/claim-uid": "uid-claim",
+            "backup-controller/mover-user": "1000",
+        })
     );
     assert_eq!(
         upload["metadata"]["ownerReferences"],
@@ -95,7 +104,10 @@ async fn a_claim_that_is_moved_names_its_upload_and_no_snapshot() {
     let stored = output.item.unwrap();
     assert_eq!(
         stored["metadata"]["annotations"],
-        json!({ "velero.io/data-upload-name": format!("velero/{name}") })
+        json!({
+            "velero.io/data-upload-name": format!("velero/{name}"),
+            "backup-controller/mover-user": "1000",
+        })
     );
     assert_eq!(
         stored["metadata"]["labels"],
@@ -112,6 +124,21 @@ async fn a_claim_that_is_moved_names_its_upload_and_no_snapshot() {
     assert_eq!(info.backup_method, Some(VolumeMethod::CsiSnapshot));
     let movement = info.snapshot_data_movement_info.as_ref().unwrap();
     assert_eq!(movement.operation_id, name);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_of_a_scheduled_backup_names_the_schedule() {
+    let fake = cluster(binds(json!({ "snapshotHandle": "snap-1" })));
+    let (action, _) = action(&fake);
+    let mut backup = moving();
+    let schedule = (labels::SCHEDULE_NAME.to_owned(), "nightly".to_owned());
+    backup.metadata.labels = Some([schedule].into());
+    action.execute(&claim("pv-csi"), &backup).await.unwrap();
+    let (_, upload) = only_upload(&fake);
+    assert_eq!(
+        upload["metadata"]["labels"]["velero.io/schedule-name"],
+        "nightly"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -248,31 +275,37 @@ async fn an_operation_is_cancelled_at_its_upload() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_uploads_of_a_backup_that_have_not_ended_are_cancelled() {
+async fn uploads_of_an_abandoned_backup_are_marked_and_those_that_run_are_cancelled() {
     let fake = cluster(|_| {});
-    for (name, uid, phase) in [
-        ("runs", "uid-b", "InProgress"),
-        ("ended", "uid-b", "Completed"),
-        ("other", "uid-other", "InProgress"),
+    for (name, uid, phase, finalizers) in [
+        ("runs", "uid-b", "InProgress", json!([FINALIZER])),
+        ("ended", "uid-b", "Completed", json!([FINALIZER])),
+        ("waits", "uid-b", "New", json!([])),
+        ("clean", "uid-b", "Completed", json!(["other"])),
+        ("other", "uid-other", "InProgress", json!([FINALIZER])),
     ] {
         let upload = json!({ "metadata": { "name": name, "namespace": "velero",
-                "labels": { "velero.io/backup-uid": uid } },
+                "labels": { "velero.io/backup-uid": uid }, "finalizers": finalizers },
             "spec": { "snapshotType": "CSI", "sourcePVC": "data", "sourceNamespace": "shop",
                 "backupStorageLocation": "default", "operationTimeout": "10m0s" },
             "status": { "phase": phase } });
         fake.put(&format!("{UPLOADS}{name}"), upload);
     }
     for _ in 0..2 {
-        upload_api(&fake).cancel_all("uid-b").await.unwrap();
+        upload_api(&fake).abandon_all("uid-b").await.unwrap();
     }
-    let cancelled: Vec<_> = fake
+    let marked: Vec<_> = fake
         .under(UPLOADS)
         .into_values()
-        .filter(|upload| upload["spec"]["cancel"] == true)
-        .map(|upload| upload["metadata"]["name"].clone())
+        .filter(|upload| upload["metadata"]["annotations"][ABANDONED_ANNOTATION] == "true")
+        .map(|upload| {
+            let is_cancelled = upload["spec"]["cancel"] == true;
+            (upload["metadata"]["name"].clone(), is_cancelled)
+        })
         .collect();
-    assert_eq!(cancelled, ["runs"]);
-    assert_eq!(requests(&fake, "PATCH"), 1);
+    let expected = [("ended", false), ("runs", true), ("waits", true)];
+    assert_eq!(marked, expected.map(|(name, is)| (json!(name), is)));
+    assert_eq!(requests(&fake, "PATCH"), 3, "each once");
 }
 
 #[tokio::test(start_paused = true)]
