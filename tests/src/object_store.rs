@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Access key of the server's one account.
-pub(crate) const ACCESS: &str = "backup-tests";
+pub const ACCESS: &str = "backup-tests";
 /// Its secret key: useless outside the test that started the server.
 pub const SECRET: &str = "backup-tests-secret";
 const REGION: &str = "us-east-1";

@@ -13,6 +13,7 @@ mod snapshots;
 mod stats;
 mod sync;
 mod table;
+mod volumes;
 
 use anyhow::{Context as _, ensure};
 use backup_tests::{
@@ -59,6 +60,9 @@ enum What {
         #[arg(long, default_value_t = 10_000)]
         backups: usize,
     },
+    /// Saving and restoring the data of a volume, beside restic and kopia: time, memory, and size
+    /// in the bucket.
+    Volumes(volumes::Args),
 }
 
 impl What {
@@ -66,7 +70,7 @@ impl What {
     fn world(&self) -> WorldBuilder {
         let world = World::builder();
         match self {
-            Self::Admission(_) => world.webhooks(0).controllers(0),
+            Self::Admission(_) | Self::Volumes(_) => world.webhooks(0).controllers(0),
             Self::Operations(_) => world.plugins().controller_args(&["--concurrent-backups=8"]),
             Self::Snapshots(_) => world
                 .webhooks(1)
@@ -86,6 +90,7 @@ impl What {
             Self::Restore(args) => restore::measure(world, args, table).await,
             Self::Cli { backups } => cli::measure(world, *backups, table).await,
             Self::Sync { backups } => sync::measure(world, *backups, table).await,
+            Self::Volumes(args) => volumes::measure(world, args, table).await,
         }
     }
 }
