@@ -34,7 +34,7 @@ pub async fn run(mut command: Command, folder: &Path) -> anyhow::Result<(Cost, S
         .stdout(File::create(&out)?)
         .stderr(File::create(&err)?)
         .kill_on_drop(true);
-    let shown = format!("{:?}", command.as_std().get_program());
+    let shown = command.as_std().get_program().display().to_string();
     let cpu_before = children_cpu_seconds()?;
     let start = Instant::now();
     let mut child = command.spawn().with_context(|| shown.clone())?;

@@ -122,7 +122,7 @@ impl Volume {
             line
         } else {
             let length = 4 * KIB + random.below(40 * KIB);
-            if number % 2 == 0 {
+            if number.is_multiple_of(2) {
                 text(random, length)
             } else {
                 noise(random, length)
