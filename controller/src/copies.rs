@@ -44,11 +44,11 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    deletion,
     error::ReconcileError,
     location::{LocationError, Locations, is_available, is_read_only},
     metrics::{Metrics, Outcome},
     restore::is_another,
+    restores_of_backup,
 };
 
 pub(crate) use decide::of_deletion;
@@ -367,7 +367,7 @@ impl CopyController {
         }
         // After that was published: a restore that saw the copy is in this list, a later one does
         // not choose the copy.
-        let users = deletion::users(&self.cluster, backup).await?;
+        let users = restores_of_backup::unfinished(&self.cluster, backup).await?;
         if !users.is_empty() {
             state.message = format!("its removal waits for restores: {}", users.join(", "));
             self.publish(backup, &state).await?;
