@@ -165,7 +165,7 @@ impl CopyController {
         }
     }
 
-    /// The current Backup; `None` if it is gone, or must not be copied any more.
+    /// The current Backup; `None` if it is gone, or is no longer to be copied.
     async fn current(&self, backup: &Backup) -> Result<Option<Backup>, kube::Error> {
         let name = backup.name_any();
         let current = found(self.cluster.api::<Backup>().get(&name).await, &name)?;

@@ -517,7 +517,7 @@ fn a_real_growth_is_seen() {
     );
 }
 
-/// So nobody waits for a drill who works in the namespaces of its backup.
+/// Work in the namespaces of its backup waits for no drill.
 #[test]
 fn a_drill_touches_its_scratch_namespaces_alone() {
     let namespaces = ["shop".to_owned(), "db".to_owned()].into();
