@@ -129,7 +129,7 @@ pub async fn measure(world: &World, args: &Args, table: &mut Table) -> anyhow::R
                 .await
                 .context("verification")?;
         }
-        // Its second store ends with it, and the locations there are then unavailable.
+        // After verification: the second store ends with this, and its locations get unavailable.
         if args.includes(Point::Copies) {
             Box::pin(copies::measure(world, &files, args, table))
                 .await
