@@ -7,6 +7,7 @@ mod backup_watch;
 mod cli;
 mod objects;
 mod operations;
+mod protection;
 mod raw;
 mod restore;
 mod snapshots;
@@ -47,6 +48,9 @@ enum What {
     Snapshots(snapshots::Args),
     /// Time and memory of a restore, beside creating alone.
     Restore(restore::Args),
+    /// Copies of a backup beside streams of the same bytes, verification beside reading, and drills
+    /// beside restores.
+    Protection(protection::Args),
     /// How long users wait for the command, beside curl and kubectl for the same.
     Cli {
         /// How many backups are listed.
@@ -75,6 +79,7 @@ impl What {
             Self::Snapshots(_) => world
                 .webhooks(1)
                 .controller_args(&["--features=EnableCSI", "--item-operation-sync-frequency=1s"]),
+            Self::Protection(_) => world.controller_args(&[protection::READ_LIMIT]),
             Self::Restore(args) if args.plugin => world.plugins(),
             Self::Cli { .. } => world.files(),
             Self::Backup(_) | Self::Restore(_) | Self::Sync { .. } => world,
@@ -87,6 +92,7 @@ impl What {
             Self::Backup(args) => backup::measure(world, args, table).await,
             Self::Operations(args) => operations::measure(world, args, table).await,
             Self::Snapshots(args) => snapshots::measure(world, args, table).await,
+            Self::Protection(args) => protection::measure(world, args, table).await,
             Self::Restore(args) => restore::measure(world, args, table).await,
             Self::Cli { backups } => cli::measure(world, *backups, table).await,
             Self::Sync { backups } => sync::measure(world, *backups, table).await,

@@ -3,7 +3,7 @@
 use axum::{
     body::Bytes,
     extract,
-    http::{HeaderMap, Method, Uri},
+    http::{HeaderMap, Method, Uri, header},
     response::Response,
 };
 use serde_json::{Value, json};
@@ -145,7 +145,7 @@ impl FakeApi {
 
 /// Whether only the metadata of objects is requested.
 fn wants_metadata(request: &Request) -> bool {
-    let accepted = request.headers.get(http::header::ACCEPT);
+    let accepted = request.headers.get(header::ACCEPT);
     accepted.is_some_and(|accepted| {
         let accepted = accepted.to_str().unwrap_or_default();
         accepted.contains("PartialObjectMetadataList")
