@@ -268,7 +268,7 @@ pub(crate) fn build_csi() -> anyhow::Result<CsiPrograms> {
     })
 }
 
-/// Builds Helm (`tests/helm`). Returns its path. It needs Go: see [`go_available`].
+/// Builds Helm (`tests/helm`). Returns its path. It needs Go: see `go_available`.
 pub(crate) fn build_helm() -> anyhow::Result<PathBuf> {
     build_go(
         "helm",
@@ -278,7 +278,7 @@ pub(crate) fn build_helm() -> anyhow::Result<PathBuf> {
     )
 }
 
-/// Builds restic (`tests/movers`). Returns its path. It needs Go: see [`go_available`].
+/// Builds restic (`tests/movers`). Returns its path. It needs Go: see `go_available`.
 pub fn build_restic() -> anyhow::Result<PathBuf> {
     build_go(
         "movers",
@@ -288,7 +288,7 @@ pub fn build_restic() -> anyhow::Result<PathBuf> {
     )
 }
 
-/// Builds kopia (`tests/movers`). Returns its path. It needs Go: see [`go_available`].
+/// Builds kopia (`tests/movers`). Returns its path. It needs Go: see `go_available`.
 pub fn build_kopia() -> anyhow::Result<PathBuf> {
     build_go(
         "movers",
@@ -298,7 +298,7 @@ pub fn build_kopia() -> anyhow::Result<PathBuf> {
     )
 }
 
-/// Builds the plugin binary (`tests/plugins`). Returns its path. It needs Go: see [`go_available`].
+/// Builds the plugin binary (`tests/plugins`). Returns its path. It needs Go: see `go_available`.
 pub(crate) fn build_plugins() -> anyhow::Result<PathBuf> {
     build_go(
         "plugins",
