@@ -44,12 +44,11 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    deletion,
     error::ReconcileError,
     location::{LocationError, Locations, is_available, is_read_only},
     metrics::{Metrics, Outcome},
     restore::is_another,
-    retention,
+    restores_of_backup, retention,
 };
 
 pub(crate) use decide::of_deletion;
@@ -176,7 +175,7 @@ impl CopyController {
         }
     }
 
-    /// The current Backup; `None` if it is gone, or must not be copied any more.
+    /// The current Backup; `None` if it is gone, or is no longer to be copied.
     async fn current(&self, backup: &Backup) -> Result<Option<Backup>, kube::Error> {
         let name = backup.name_any();
         let current = found(self.cluster.api::<Backup>().get(&name).await, &name)?;
@@ -378,7 +377,7 @@ impl CopyController {
         }
         // After that was published: a restore that saw the copy is in this list, a later one does
         // not choose the copy.
-        let users = deletion::users(&self.cluster, backup).await?;
+        let users = restores_of_backup::unfinished(&self.cluster, backup).await?;
         if !users.is_empty() {
             state.message = format!("its removal waits for restores: {}", users.join(", "));
             self.publish(backup, &state).await?;

@@ -45,11 +45,10 @@ use crate::{
     location::Locations,
     metrics::{Metrics, Outcome},
     recent_deletions::RecentDeletions,
-    retention,
+    restores_of_backup, retention,
     volumes::snapshot_locations::SnapshotLocations,
 };
 use decide::{Plan, waits};
-pub(crate) use observe::users;
 
 /// Maximum number of backups that are deleted concurrently.
 const CONCURRENCY: usize = 2;
@@ -188,7 +187,7 @@ impl DeletionController {
         }
         // Read again after the phase was published: a restore that saw the old phase is in this
         // list, a later one sees the new phase.
-        let users = observe::users(&self.cluster, backup).await?;
+        let users = restores_of_backup::unfinished(&self.cluster, backup).await?;
         if !users.is_empty() {
             tracing::info!(
                 backup = backup.name_any(),

@@ -27,6 +27,7 @@ mod metrics;
 mod notify;
 mod recent_deletions;
 mod restore;
+mod restores_of_backup;
 mod retention;
 mod schedule;
 mod server_status;

@@ -268,7 +268,7 @@ pub(crate) fn build_csi() -> anyhow::Result<CsiPrograms> {
     })
 }
 
-/// Builds Helm (`tests/helm`). Returns its path. It needs Go: see [`go_available`].
+/// Builds Helm (`tests/helm`). Returns its path. It needs Go: see `go_available`.
 pub(crate) fn build_helm() -> anyhow::Result<PathBuf> {
     build_go(
         "helm",
@@ -278,7 +278,27 @@ pub(crate) fn build_helm() -> anyhow::Result<PathBuf> {
     )
 }
 
-/// Builds the plugin binary (`tests/plugins`). Returns its path. It needs Go: see [`go_available`].
+/// Builds restic (`tests/movers`). Returns its path. It needs Go: see `go_available`.
+pub fn build_restic() -> anyhow::Result<PathBuf> {
+    build_go(
+        "movers",
+        "github.com/restic/restic/cmd/restic",
+        "restic",
+        "restic from Go modules: about a minute on 2 cores, once",
+    )
+}
+
+/// Builds kopia (`tests/movers`). Returns its path. It needs Go: see `go_available`.
+pub fn build_kopia() -> anyhow::Result<PathBuf> {
+    build_go(
+        "movers",
+        "github.com/kopia/kopia",
+        "kopia",
+        "kopia from Go modules: about a minute and a half on 2 cores, once",
+    )
+}
+
+/// Builds the plugin binary (`tests/plugins`). Returns its path. It needs Go: see `go_available`.
 pub(crate) fn build_plugins() -> anyhow::Result<PathBuf> {
     build_go(
         "plugins",

@@ -57,7 +57,7 @@ impl ControlPlane {
     }
 
     /// Starts a control plane for nodes: pods reach its API server at this address, and controllers
-    /// manage nodes.
+    /// manage nodes and quotas.
     pub(crate) async fn start_for_nodes(folder: &Path, address: Ipv4Addr) -> anyhow::Result<Self> {
         let server = [
             "--bind-address=0.0.0.0".to_owned(),
@@ -70,7 +70,7 @@ impl ControlPlane {
             "--kubelet-preferred-address-types=InternalIP".to_owned(),
         ];
         let controllers = "node-lifecycle-controller,taint-eviction-controller,\
-            pod-garbage-collector-controller,\
+            pod-garbage-collector-controller,resourcequota-controller,\
             persistentvolumeclaim-protection-controller,persistentvolume-protection-controller";
         Self::start_with(
             folder,

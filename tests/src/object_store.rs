@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
 use object_store::{
-    ObjectStore as _,
+    ClientOptions, ObjectStore as _,
     aws::{AmazonS3, AmazonS3Builder, AwsAuthorizer, AwsCredential},
     client::HttpRequestBody,
 };
@@ -23,10 +23,12 @@ use crate::{
 };
 
 /// Access key of the server's one account.
-pub(crate) const ACCESS: &str = "backup-tests";
+pub const ACCESS: &str = "backup-tests";
 /// Its secret key: useless outside the test that started the server.
 pub const SECRET: &str = "backup-tests-secret";
 const REGION: &str = "us-east-1";
+/// Timeout for one stream.
+const STREAM_TIMEOUT: Duration = Duration::from_mins(5);
 
 #[derive(Debug)]
 pub struct S3 {
@@ -255,14 +257,44 @@ impl S3 {
 
     /// A client of one bucket, without the proxy.
     pub fn bucket(&self, bucket: &str) -> anyhow::Result<AmazonS3> {
-        Ok(AmazonS3Builder::new()
-            .with_endpoint(format!("http://{}", self.address))
+        let endpoint = format!("http://{}", self.address);
+        Ok(client_builder(bucket, endpoint).build()?)
+    }
+
+    /// A client of one bucket for streams: through the proxy, as the programs under test, and without
+    /// hashing what it sends.
+    fn stream_client(&self, bucket: &str) -> anyhow::Result<AmazonS3> {
+        let options = ClientOptions::new()
             .with_allow_http(true)
-            .with_bucket_name(bucket)
-            .with_region(REGION)
-            .with_access_key_id(ACCESS)
-            .with_secret_access_key(SECRET)
+            .with_timeout(STREAM_TIMEOUT);
+        Ok(client_builder(bucket, self.url())
+            .with_client_options(options)
+            .with_unsigned_payload(true)
             .build()?)
+    }
+
+    /// Reads objects one after another through the proxy, without keeping them. Returns their size
+    /// (bytes).
+    pub async fn stream_down(&self, bucket: &str, keys: &[String]) -> anyhow::Result<u64> {
+        use futures::TryStreamExt as _;
+        use object_store::ObjectStoreExt as _;
+        let client = self.stream_client(bucket)?;
+        let mut bytes = 0;
+        for key in keys {
+            let mut chunks = client.get(&key.as_str().into()).await?.into_stream();
+            while let Some(chunk) = chunks.try_next().await? {
+                bytes += chunk.len() as u64;
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Writes an object in one request through the proxy.
+    pub async fn stream_up(&self, bucket: &str, key: &str, bytes: Bytes) -> anyhow::Result<()> {
+        use object_store::ObjectStoreExt as _;
+        let client = self.stream_client(bucket)?;
+        client.put(&key.into(), bytes.into()).await?;
+        Ok(())
     }
 
     pub async fn keys(&self, bucket: &str) -> anyhow::Result<Vec<String>> {
@@ -356,6 +388,16 @@ impl S3 {
             .map(|line| serde_json::from_str(line).context("a line of the inspector"))
             .collect()
     }
+}
+
+fn client_builder(bucket: &str, endpoint: String) -> AmazonS3Builder {
+    AmazonS3Builder::new()
+        .with_endpoint(endpoint)
+        .with_allow_http(true)
+        .with_bucket_name(bucket)
+        .with_region(REGION)
+        .with_access_key_id(ACCESS)
+        .with_secret_access_key(SECRET)
 }
 
 fn between(text: &str, before: &str, after: &str) -> Option<String> {

@@ -290,7 +290,7 @@ impl Process {
 }
 
 /// Peak memory of a process so far (KiB).
-pub(crate) fn peak_memory_kib(id: u32) -> anyhow::Result<u64> {
+pub fn peak_memory_kib(id: u32) -> anyhow::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
     let line = status
         .lines()

@@ -3,7 +3,10 @@
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -36,6 +39,8 @@ pub enum Fault {
 pub struct Proxy {
     address: SocketAddr,
     fault: watch::Sender<Fault>,
+    /// Number of bytes that were passed on, in both directions.
+    total: Arc<AtomicU64>,
     end: CancellationToken,
 }
 
@@ -54,15 +59,22 @@ impl Proxy {
         let proxy = Self {
             address: listener.local_addr()?,
             fault: watch::channel(Fault::None).0,
+            total: Arc::default(),
             end: CancellationToken::new(),
         };
-        let accepting = accept(listener, upstreams, proxy.fault.subscribe());
+        let total = Arc::clone(&proxy.total);
+        let accepting = accept(listener, upstreams, proxy.fault.subscribe(), total);
         tokio::spawn(proxy.end.clone().run_until_cancelled_owned(accepting));
         Ok(proxy)
     }
 
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Number of bytes that were passed on so far, in both directions.
+    pub fn passed(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
     }
 
     /// Sets the fault of connections; [`Fault::Refuse`] also cuts the open ones.
@@ -78,7 +90,12 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, upstreams: Vec<SocketAddr>, fault: watch::Receiver<Fault>) {
+async fn accept(
+    listener: TcpListener,
+    upstreams: Vec<SocketAddr>,
+    fault: watch::Receiver<Fault>,
+    total: Arc<AtomicU64>,
+) {
     let turn = AtomicUsize::new(0);
     while let Ok((client, _)) = listener.accept().await {
         if *fault.borrow() == Fault::Refuse || upstreams.is_empty() {
@@ -89,6 +106,7 @@ async fn accept(listener: TcpListener, upstreams: Vec<SocketAddr>, fault: watch:
             upstreams.clone(),
             turn.fetch_add(1, Ordering::Relaxed),
             fault.clone(),
+            Arc::clone(&total),
         ));
     }
 }
@@ -99,6 +117,7 @@ async fn connect(
     targets: Vec<SocketAddr>,
     turn: usize,
     fault: watch::Receiver<Fault>,
+    total: Arc<AtomicU64>,
 ) {
     let mut cut = fault.clone();
     for step in 0..targets.len() {
@@ -112,8 +131,8 @@ async fn connect(
             };
             tokio::select! {
                 _ = async { tokio::try_join!(
-                    pump(from_client, to_server, limit, fault.clone()),
-                    pump(from_server, to_client, u64::MAX, fault.clone()),
+                    pump(from_client, to_server, limit, fault.clone(), &total),
+                    pump(from_server, to_client, u64::MAX, fault.clone(), &total),
                 ) } => {}
                 _ = cut.wait_for(|fault| *fault == Fault::Refuse) => {}
             }
@@ -128,6 +147,7 @@ async fn pump(
     mut to: OwnedWriteHalf,
     limit: u64,
     mut fault: watch::Receiver<Fault>,
+    total: &AtomicU64,
 ) -> std::io::Result<()> {
     let mut buffer = vec![0; 64 * 1024];
     let mut passed = 0;
@@ -149,5 +169,6 @@ async fn pump(
             return Err(std::io::ErrorKind::ConnectionReset.into());
         }
         to.write_all(&buffer[..read]).await?;
+        total.fetch_add(read as u64, Ordering::Relaxed);
     }
 }

@@ -24,7 +24,7 @@ const MAX_NAMED: usize = 5;
 /// The whole cluster, in the place of a namespace.
 const CLUSTER: &str = "";
 
-/// What of a backup is to be read.
+/// The parts of a backup that are to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadPart {
     /// Its items, and the cluster-scoped ones that other items need.

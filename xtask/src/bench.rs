@@ -7,12 +7,14 @@ mod backup_watch;
 mod cli;
 mod objects;
 mod operations;
+mod protection;
 mod raw;
 mod restore;
 mod snapshots;
 mod stats;
 mod sync;
 mod table;
+mod volumes;
 
 use anyhow::{Context as _, ensure};
 use backup_tests::{
@@ -46,6 +48,9 @@ enum What {
     Snapshots(snapshots::Args),
     /// Time and memory of a restore, beside creating alone.
     Restore(restore::Args),
+    /// Copies of a backup beside streams of the same bytes, verification beside reading, and drills
+    /// beside restores.
+    Protection(protection::Args),
     /// How long users wait for the command, beside curl and kubectl for the same.
     Cli {
         /// How many backups are listed.
@@ -59,6 +64,9 @@ enum What {
         #[arg(long, default_value_t = 10_000)]
         backups: usize,
     },
+    /// Saving and restoring the data of a volume, beside restic and kopia: time, memory, and size
+    /// in the bucket.
+    Volumes(volumes::Args),
 }
 
 impl What {
@@ -66,11 +74,12 @@ impl What {
     fn world(&self) -> WorldBuilder {
         let world = World::builder();
         match self {
-            Self::Admission(_) => world.webhooks(0).controllers(0),
+            Self::Admission(_) | Self::Volumes(_) => world.webhooks(0).controllers(0),
             Self::Operations(_) => world.plugins().controller_args(&["--concurrent-backups=8"]),
             Self::Snapshots(_) => world
                 .webhooks(1)
                 .controller_args(&["--features=EnableCSI", "--item-operation-sync-frequency=1s"]),
+            Self::Protection(_) => world.controller_args(&[protection::READ_LIMIT]),
             Self::Restore(args) if args.plugin => world.plugins(),
             Self::Cli { .. } => world.files(),
             Self::Backup(_) | Self::Restore(_) | Self::Sync { .. } => world,
@@ -83,9 +92,11 @@ impl What {
             Self::Backup(args) => backup::measure(world, args, table).await,
             Self::Operations(args) => operations::measure(world, args, table).await,
             Self::Snapshots(args) => snapshots::measure(world, args, table).await,
+            Self::Protection(args) => protection::measure(world, args, table).await,
             Self::Restore(args) => restore::measure(world, args, table).await,
             Self::Cli { backups } => cli::measure(world, *backups, table).await,
             Self::Sync { backups } => sync::measure(world, *backups, table).await,
+            Self::Volumes(args) => volumes::measure(world, args, table).await,
         }
     }
 }

@@ -10,6 +10,7 @@ use backup_core::api::BackupPhase;
 use backup_tests::{
     KubectlBackup, World, WorldBuilder,
     app::App,
+    binaries::{PlanePrograms, Programs},
     listing::{Listing, differences, list},
     network,
     proxy::Fault,
@@ -29,9 +30,7 @@ impl Story {
 /// Runs all steps, with these additional flags for the controller; everything is stopped at the end
 /// unless `keep`.
 pub async fn run(keep: bool, controller_args: &[String]) -> anyhow::Result<()> {
-    // Built before the clock starts: the first build takes minutes, later ones almost no time.
-    backup_tests::binaries::PlanePrograms::find()?;
-    backup_tests::binaries::Programs::build("dev")?;
+    build()?;
     let story = Story {
         start: Instant::now(),
     };
@@ -68,6 +67,16 @@ pub async fn run(keep: bool, controller_args: &[String]) -> anyhow::Result<()> {
     drop(world);
     story.say("Everything is stopped.");
     Ok(())
+}
+
+/// Builds everything before the clock starts: the first build takes minutes, later ones almost no
+/// time. Go and Rust programs side by side, because the end of each build uses one core.
+fn build() -> anyhow::Result<()> {
+    let plane = std::thread::spawn(|| PlanePrograms::find().map(drop));
+    Programs::build("dev")?;
+    plane
+        .join()
+        .map_err(|_| anyhow::anyhow!("the build of the control plane panicked"))?
 }
 
 async fn play(world: &World, story: &Story) -> anyhow::Result<()> {

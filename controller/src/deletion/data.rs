@@ -12,9 +12,8 @@ use kube::ResourceExt as _;
 use super::{
     DeletionController, StepError, copies,
     decide::{has_files, owns_files},
-    observe,
 };
-use crate::volumes::moved_snapshots::ForgottenSnapshots;
+use crate::{restores_of_backup, volumes::moved_snapshots::ForgottenSnapshots};
 
 /// Maximum number of locked snapshots of volumes that a waiting deletion remembers: they are in an
 /// annotation, and all annotations of an object together have at most 256 KiB. Versions of others
@@ -154,7 +153,7 @@ impl DeletionController {
         retained: &mut RetainedVersions,
     ) -> Result<(), StepError> {
         let mut errors = Vec::new();
-        for restore in observe::ended_restores(&self.cluster, backup).await? {
+        for restore in restores_of_backup::ended(&self.cluster, backup).await? {
             self.cluster.leadership.check()?;
             let name = restore.name_any();
             let uid = restore.uid().unwrap_or_default();

@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 use backup_client::errors::found;
 use backup_core::{
     api::{
-        Backup, BackupStorageLocation, DeleteBackupRequest, DeleteBackupRequestPhase, Restore,
-        RestorePhase, RestoreSpec, delete_backup_request::DeleteBackupRequestSpec,
+        Backup, BackupStorageLocation, DeleteBackupRequest, DeleteBackupRequestPhase,
+        delete_backup_request::DeleteBackupRequestSpec,
     },
     labels,
 };
 use backup_runtime::{Cluster, list};
 use jiff::Timestamp;
-use kube::{ResourceExt, api::DynamicObject};
+use kube::ResourceExt;
 
 use super::{
     copies,
@@ -22,6 +22,7 @@ use super::{
 use crate::{
     copies::of_deletion,
     location::{LocationError, Locations, is_available, is_read_only},
+    restores_of_backup,
 };
 
 pub(super) async fn facts(
@@ -40,7 +41,7 @@ pub(super) async fn facts(
         Some(backup) => {
             let kept = copies::kept(cluster, locations, request, backup, now).await?;
             (
-                users(cluster, backup).await?,
+                restores_of_backup::unfinished(cluster, backup).await?,
                 stores(locations, backup, kept.as_ref(), now).await,
             )
         }
@@ -52,45 +53,6 @@ pub(super) async fn facts(
         store,
         now,
     })
-}
-
-/// Restores from the backup that have not ended. A restore that names only the backup's schedule
-/// may still choose it.
-pub(crate) async fn users(cluster: &Cluster, backup: &Backup) -> Result<Vec<String>, kube::Error> {
-    let name = backup.name_any();
-    let schedule = backup.schedule();
-    list::raw::<Restore, _>(cluster, "", |restore| {
-        let from = restore.data["spec"]["backupName"]
-            .as_str()
-            .filter(|name| !name.is_empty());
-        let follows = restore.data["spec"]["scheduleName"]
-            .as_str()
-            .map(labels::valid_value);
-        let uses = from.map_or_else(
-            || follows.is_some() && follows.as_deref() == schedule,
-            |from| from == name,
-        );
-        let phase = phase_of(&restore);
-        (uses && !phase.is_terminal()).then(|| format!("{} ({phase})", restore.name_any()))
-    })
-    .await
-}
-
-pub(super) async fn ended_restores(
-    cluster: &Cluster,
-    backup: &Backup,
-) -> Result<Vec<Restore>, kube::Error> {
-    let name = backup.name_any();
-    list::raw::<Restore, _>(cluster, "", |restore| {
-        let uses = restore.data["spec"]["backupName"].as_str() == Some(&name);
-        (uses && phase_of(&restore).is_terminal()).then(|| {
-            // Enough to delete it: name and uid.
-            let mut brief = Restore::new(&restore.name_any(), RestoreSpec::default());
-            brief.metadata.uid = restore.uid();
-            brief
-        })
-    })
-    .await
 }
 
 /// Requests to delete the backup of this name and uid. A request without a uid may mean a backup
@@ -191,13 +153,6 @@ fn or_keep(of_copy: Store, backup: &str) -> Store {
         Store::Never(why) => Store::Never(more(why)),
         Store::NotNow(why) => Store::NotNow(more(why)),
         Store::Unknown(why) => Store::Unknown(why),
-    }
-}
-
-fn phase_of(restore: &DynamicObject) -> RestorePhase {
-    match restore.data["status"]["phase"].as_str() {
-        None | Some("") => RestorePhase::New,
-        Some(phase) => phase.into(),
     }
 }
 

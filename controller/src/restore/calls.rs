@@ -23,12 +23,11 @@ use backup_actions::restore::{
     json::{self, Object},
     stored::{LostFields, WriteRequest},
 };
-use backup_client::{backoff::Backoff, path};
+use backup_client::{backoff::Backoff, page::Page, path};
 use backup_core::resources::group_resource;
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use json_patch::{AddOperation, PatchOperation, jsonptr::PointerBuf};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::{
     Client,
     client::Body,
@@ -37,8 +36,8 @@ use kube::{
         params::{GetParams, ListParams, Patch, PatchParams, PostParams},
     },
 };
-use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::{Value, value::RawValue};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::job::cancellation::{Cancellation, NotSent, StopReason};
@@ -83,15 +82,6 @@ impl Pace {
             tries: 5,
         }
     }
-}
-
-/// A page of a list. Items stay undecoded, so that a malformed one does not fail the page.
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct Page {
-    #[serde(default)]
-    pub(super) metadata: ListMeta,
-    #[serde(default)]
-    pub(super) items: Vec<Box<RawValue>>,
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -24,7 +24,7 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(70);
 /// each, and a page is in memory as a whole.
 const PAGE_BYTES: u64 = 24 << 20;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 pub struct Page {
     #[serde(default)]
     metadata: ListMeta,

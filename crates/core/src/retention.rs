@@ -31,7 +31,7 @@ pub use record::{RetentionDecision, RetentionLoad, RetentionRecord};
 pub use rules::ScheduleRules;
 pub use scope::ProtectedScope;
 
-/// What of a Backup decides on its removal.
+/// The properties of a Backup that decide on its removal.
 #[derive(Clone, Debug)]
 pub struct RetentionFacts {
     pub name: String,

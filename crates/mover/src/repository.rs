@@ -8,6 +8,7 @@
 //! - it logs attributes that it cannot restore: [`verify`] compares what was restored;
 //! - it forgets the attributes of the root folder: [`record`] keeps them in the snapshot;
 //! - it panics where a restored file cannot be written: [`guard`] makes that an error;
+//! - it takes 0.2 ms to prepare the cuts of each file: [`chunking`] avoids that for small files;
 //! - with two keys for one password it may take the wrong one: [`session`] tries both;
 //! - a check stops at the first damaged folder: [`check`] reads all packs anyway.
 
@@ -16,6 +17,7 @@ mod backup;
 mod bars;
 mod block;
 mod check;
+mod chunking;
 mod device_source;
 mod errors;
 mod guard;

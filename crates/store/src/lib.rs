@@ -27,6 +27,7 @@ mod listed_names;
 mod location;
 mod logfile;
 mod object_plugin;
+mod piece_hasher;
 mod reading;
 mod resource_list;
 mod restore;

@@ -9,9 +9,9 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     Location, StoreError,
-    digests::PieceHasher,
     error::{brief, is_lost_upload, is_taken},
     layout::PART_SIZE,
+    piece_hasher::PieceHasher,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

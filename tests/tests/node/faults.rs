@@ -221,7 +221,7 @@ async fn forbid_pods(node: &Node) -> anyhow::Result<()> {
     let quota = json!({ "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": QUOTA },
         "spec": { "hard": { "pods": "0" } } });
     quotas.create_json(quota).await?;
-    // No controller of quotas runs here.
+    // The controller of quotas writes it, too, a moment later.
     let status = json!({ "hard": { "pods": "0" }, "used": { "pods": "4" } });
     quotas.merge_patch_status(QUOTA, status).await?;
     Ok(())

@@ -8,6 +8,7 @@ mod creations;
 mod database;
 mod dead_node;
 mod disturbances;
+mod drills;
 mod faults;
 mod in_place;
 mod installation;
@@ -58,6 +59,9 @@ const TESTS: &[Test] = tests![
     in_place::data_is_restored_into_claims_that_exist_once_no_pod_uses_them,
     dead_node::transfers_of_a_dead_node_end_in_time_or_once_it_is_back,
     volumes::a_deleted_backup_leaves_no_data_in_the_repository,
+    drills::a_backup_is_restored_on_trial_until_its_pods_are_ready,
+    drills::a_check_that_exits_with_another_code_fails_the_drill,
+    drills::nothing_is_left_of_a_drill_whose_controllers_are_killed,
     disturbances::a_killed_webhook_is_out_of_the_way_within_seconds,
     disturbances::a_kubelet_that_is_killed_takes_no_pod_along,
     disturbances::a_rollout_of_both_fails_no_creation,

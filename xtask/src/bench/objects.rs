@@ -32,6 +32,20 @@ pub async fn create_in(
     metadata: &Value,
     numbers: Range<usize>,
 ) -> anyhow::Result<()> {
+    create_with(client, namespaces, metadata, numbers, |number| {
+        text(number, 32)
+    })
+    .await
+}
+
+/// Like [`create_in`], with other texts than of 1 KiB; `make_text` gets the number of the object.
+pub async fn create_with(
+    client: &Client,
+    namespaces: &[String],
+    metadata: &Value,
+    numbers: Range<usize>,
+    make_text: impl Fn(usize) -> String,
+) -> anyhow::Result<()> {
     for name in namespaces {
         ensure_namespace(client, name).await?;
     }
@@ -42,6 +56,7 @@ pub async fn create_in(
                 &namespaces[number % namespaces.len()],
                 metadata,
                 number,
+                make_text(number),
             )
         })
         .buffer_unordered(CONNECTIONS)
@@ -66,17 +81,51 @@ pub fn text(number: usize, parts: usize) -> String {
         .collect()
 }
 
+/// A text of this size (KiB). gzip packs it to little more than half.
+pub fn dense_text(number: usize, kib: usize) -> String {
+    (0..kib * 64)
+        .map(|part| format!("{:016x}", scrambled(number * 1_000_003 + part)))
+        .collect()
+}
+
+/// A number that looks random: the last steps of SplitMix64.
+fn scrambled(number: usize) -> usize {
+    let mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
+}
+
 async fn config_map(
     client: &Client,
     namespace: &str,
     metadata: &Value,
     number: usize,
+    text: String,
 ) -> anyhow::Result<()> {
-    let text = text(number, 32);
     let mut object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": { "text": text }, "metadata": metadata });
     object["metadata"]["name"] = format!("item-{number:06}").into();
     object["metadata"]["namespace"] = namespace.into();
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     raw::post(client, &path, &object).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use flate2::{Compression, write::GzEncoder};
+
+    use super::*;
+
+    #[test]
+    fn a_dense_text_is_packed_to_little_more_than_half() {
+        let text = dense_text(7, 16);
+        assert_eq!(text.len(), 16 << 10);
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(text.as_bytes()).unwrap();
+        let packed = encoder.finish().unwrap().len();
+        assert!((8 << 10..12 << 10).contains(&packed), "{packed} bytes");
+    }
 }

@@ -36,7 +36,7 @@ const TIMEOUT: Duration = Duration::from_mins(10);
 const MAX_MEMORY_MIB: f64 = 128.0;
 /// Pause before each measurement. The cluster's own controllers still work on newly created
 /// objects: about 3 s on each Deployment.
-const PAUSE: Duration = Duration::from_secs(4);
+pub const PAUSE: Duration = Duration::from_secs(4);
 /// Name of the backup.
 const BACKUP: &str = "bench";
 
@@ -209,7 +209,7 @@ fn items(restore: &Restore) -> i64 {
 
 /// A restore of everything into other namespaces, with this suffix: in a deleted namespace the API
 /// server asks etcd at each creation for half a minute.
-fn into(backup: &str, names: &[String], suffix: &str) -> RestoreSpec {
+pub fn into(backup: &str, names: &[String], suffix: &str) -> RestoreSpec {
     RestoreSpec {
         namespace_mapping: names
             .iter()
@@ -224,7 +224,7 @@ fn mapped(name: &str, suffix: &str) -> String {
 }
 
 /// The duration of a restore (seconds).
-async fn restored(world: &World, name: &str, spec: RestoreSpec) -> anyhow::Result<f64> {
+pub async fn restored(world: &World, name: &str, spec: RestoreSpec) -> anyhow::Result<f64> {
     world.create_restore(name, spec).await?;
     ended(world, name).await
 }

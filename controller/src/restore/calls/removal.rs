@@ -2,13 +2,13 @@
 //! were read.
 
 use backup_actions::restore::json::Object;
-use backup_client::path;
+use backup_client::{page::Page, path};
 use kube::core::{
     Request,
     params::{DeleteParams, ListParams, Preconditions},
 };
 
-use super::{CallError, Calls, Page, Subject, read};
+use super::{CallError, Calls, Subject, read};
 
 /// Number of objects in a page of a list.
 const PAGE_OBJECTS: u32 = 100;
@@ -48,10 +48,9 @@ impl<'a> MetadataPages<'a> {
             Err(error) if error.is_not_found() => Page::default(),
             listed => listed?,
         };
-        self.next = match page.metadata.continue_ {
-            Some(token) if !token.is_empty() => NextPage::After(token),
-            _ => NextPage::NoMore,
-        };
+        self.next = page
+            .next()
+            .map_or(NextPage::NoMore, |token| NextPage::After(token.to_owned()));
         let objects = page.items.into_iter();
         Ok(Some(
             objects

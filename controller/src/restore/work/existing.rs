@@ -12,12 +12,11 @@ use super::{
     RestoreError,
     item::{ItemRestorer, ResourceKind},
 };
-use crate::restore::calls::Page;
 
 /// Minimum number of items of a type in a namespace for a list: there may be many other objects.
 const MIN_LISTED_ITEMS: usize = 32;
 /// Maximum number of remaining objects per item with which a list is continued.
-const MAX_OBJECTS_PER_ITEM: i64 = 4;
+const MAX_OBJECTS_PER_ITEM: u64 = 4;
 /// Maximum number of concurrent lists.
 const MAX_CONCURRENT_LISTS: usize = 4;
 /// Target size of a page (bytes), by the size of the objects in the backup.
@@ -80,10 +79,7 @@ impl ItemRestorer<'_> {
         let limit = page_limit(items);
         let mut from: Option<String> = None;
         loop {
-            let Page {
-                metadata,
-                items: listed,
-            } = match self
+            let page = match self
                 .restoring
                 .calls
                 .list(&collection, limit, from.as_deref())
@@ -98,7 +94,9 @@ impl ItemRestorer<'_> {
                     return Ok(done);
                 }
             };
-            let found = listed.into_iter().filter_map(|object| {
+            let next = page.next().map(str::to_owned);
+            let left = page.remaining();
+            let found = page.items.into_iter().filter_map(|object| {
                 let mut object: Object = serde_json::from_str(object.get()).ok()?;
                 let item = self.restoring.contents.find(
                     group_resource,
@@ -111,12 +109,8 @@ impl ItemRestorer<'_> {
                 (items.contains(&item) && done.insert(item)).then_some((item, Some(object)))
             });
             self.items(kind, found).await?;
-            let left = metadata.remaining_item_count.unwrap_or_default();
-            let missing = i64::try_from(items.len()).unwrap_or(i64::MAX);
-            let is_worthwhile = left <= missing.saturating_mul(MAX_OBJECTS_PER_ITEM);
-            from = metadata
-                .continue_
-                .filter(|token| is_worthwhile && !token.is_empty());
+            let missing = items.len() as u64;
+            from = next.filter(|_| left <= missing.saturating_mul(MAX_OBJECTS_PER_ITEM));
             if from.is_none() {
                 return Ok(done);
             }

@@ -1,6 +1,13 @@
 //! rustic_core's view of the object store.
 
-use std::{collections::HashMap, path::PathBuf, sync::Arc};
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use bytes::Bytes;
 use object_store::PutPayload;
@@ -25,6 +32,8 @@ pub(super) struct ObjectBackend {
     notes: Option<String>,
     tree_packs: PackCache,
     written_keys: Mutex<Vec<Id>>,
+    /// Set once the config was read. It is not written then: changes are for this operation only.
+    has_config: AtomicBool,
 }
 
 impl ObjectBackend {
@@ -36,6 +45,7 @@ impl ObjectBackend {
             target,
             notes: None,
             written_keys: Mutex::default(),
+            has_config: AtomicBool::new(false),
         }
     }
 
@@ -96,7 +106,7 @@ impl ObjectBackend {
         match file_type {
             FileType::Pack => self.objects.upload_in_background(key, payload),
             FileType::Config => {
-                if self.objects.create(&key, &payload)? {
+                if self.has_config.load(Ordering::Relaxed) || self.objects.create(&key, &payload)? {
                     return Ok(());
                 }
                 let url = self.objects.url().to_owned();
@@ -152,9 +162,11 @@ impl ReadBackend for ObjectBackend {
     }
 
     fn read_full(&self, file_type: FileType, id: &Id) -> RusticResult<Bytes> {
-        self.objects
-            .get(&key(file_type, id), None)
-            .map_err(to_rustic)
+        let read = self.objects.get(&key(file_type, id), None);
+        if file_type == FileType::Config && read.is_ok() {
+            self.has_config.store(true, Ordering::Relaxed);
+        }
+        read.map_err(to_rustic)
     }
 
     fn read_partial(

@@ -8,7 +8,7 @@ use rustic_core::{
 };
 
 use super::{
-    Job, Report, Repository, device_source::DeviceSource, errors::OrMoverError as _,
+    Job, Report, Repository, chunking, device_source::DeviceSource, errors::OrMoverError as _,
     record::VolumeRecord, session::Session, source::FolderSource,
 };
 use crate::MoverError;
@@ -47,9 +47,14 @@ pub(super) fn backup(
     let session = Session::new(repository, job, None).noting(request.notes.clone());
     match &request.source {
         Source::Folder(folder) => {
-            let source = FolderSource::open(folder, job)?;
+            let mut source = FolderSource::open(folder, job)?;
             let record = VolumeRecord::folder(&source.root_attributes()?);
-            let opened = open(&session)?;
+            let mut opened = open(&session)?;
+            if let Some(limit) = chunking::whole_file_limit(opened.config())
+                && source.has_only_files_below(limit)
+            {
+                chunking::cut_by_size(&mut opened, session.url())?;
+            }
             let saved = opened
                 .archive(
                     &options(request.read_all),

@@ -47,6 +47,8 @@ pub(super) struct FolderSource {
     given: Arc<AtomicU64>,
     /// Entries that rustic_core had to leave out.
     dropped: Arc<AtomicU64>,
+    /// Total size of all files (bytes), if a walk has determined it already.
+    size: Option<u64>,
 }
 
 impl FolderSource {
@@ -62,7 +64,24 @@ impl FolderSource {
             failures: FailureLog::default(),
             given: Arc::default(),
             dropped: Arc::default(),
+            size: None,
         })
+    }
+
+    /// Whether all files are smaller than this (bytes). Ends at the first that is not.
+    pub(super) fn has_only_files_below(&mut self, limit: u64) -> bool {
+        let total = self
+            .file_sizes()
+            .try_fold(0, |total, size| (size < limit).then_some(total + size));
+        self.size = total;
+        total.is_some()
+    }
+
+    fn file_sizes(&self) -> impl Iterator<Item = u64> {
+        // The walk that saves the entries records the failures.
+        let walk = self.walk(WalkDepth::Sizes, FailureLog::default());
+        walk.filter(|entry| entry.kind == EntryKind::File)
+            .map(|file| file.identity.size)
     }
 
     pub(super) fn root_attributes(&self) -> Result<Attributes, MoverError> {
@@ -86,10 +105,7 @@ impl ReadSource for FolderSource {
     type Iter = FolderEntries;
 
     fn size(&self) -> RusticResult<Option<u64>> {
-        // The other walk records the failures.
-        let walk = self.walk(WalkDepth::Sizes, FailureLog::default());
-        let files = walk.filter(|entry| entry.kind == EntryKind::File);
-        Ok(Some(files.map(|file| file.identity.size).sum()))
+        Ok(Some(self.size.unwrap_or_else(|| self.file_sizes().sum())))
     }
 
     fn entries(&self) -> FolderEntries {

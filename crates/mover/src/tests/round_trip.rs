@@ -10,6 +10,7 @@ use std::{
     path::Path,
 };
 
+use object_store::ObjectStoreExt as _;
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, lgetxattr, lsetxattr, makedev, mknodat};
 
 use super::*;
@@ -193,6 +194,35 @@ fn a_second_backup_adds_only_what_was_changed() {
             .join("file-4")
             .exists()
     );
+}
+
+#[test]
+fn small_files_are_the_same_data_beside_a_large_one() {
+    let world = World::new();
+    let path = object_store::path::Path::from("backups/restic/shop/config");
+    let config = || {
+        world.runtime.block_on(async {
+            let object = world.store.inner.get(&path).await.unwrap();
+            object.bytes().await.unwrap()
+        })
+    };
+    let before = config();
+    for number in 0..20_u64 {
+        world.write(&format!("file-{number}"), noise(number, 100_000));
+    }
+    world.save();
+    assert_eq!(before, config());
+    // Now files are cut by their contents.
+    world.write("large", noise(77, 3_000_000));
+    let request = BackupRequest {
+        read_all: true,
+        ..world.request()
+    };
+    let saved = world.run(|repository| repository.backup(&request, &Job::default()));
+    let saved = saved.unwrap();
+    assert!(saved.new_bytes < 3_200_000, "{}", saved.new_bytes);
+    let restored = world.restore(&saved.snapshot.unwrap());
+    assert_same(world.source.path(), restored.path());
 }
 
 #[test]

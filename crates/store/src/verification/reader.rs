@@ -17,9 +17,10 @@ use tokio_util::{
 
 use crate::{
     Location, StoreError, Throttle,
-    digests::{FileDigests, PieceHasher, of_pieces},
+    digests::FileDigests,
     layout::PART_SIZE,
     listed_names::{EachItem, read_list},
+    piece_hasher::{PieceHasher, of_pieces},
     tarball::{Download, MAX_TOTAL},
 };
 

@@ -3,7 +3,7 @@
 use axum::{
     body::Bytes,
     extract,
-    http::{HeaderMap, Method, Uri},
+    http::{HeaderMap, Method, Uri, header},
     response::Response,
 };
 use serde_json::{Value, json};
@@ -143,6 +143,15 @@ impl FakeApi {
     }
 }
 
+/// Whether only the metadata of objects is requested.
+fn wants_metadata(request: &Request) -> bool {
+    let accepted = request.headers.get(header::ACCEPT);
+    accepted.is_some_and(|accepted| {
+        let accepted = accepted.to_str().unwrap_or_default();
+        accepted.contains("PartialObjectMetadataList")
+    })
+}
+
 impl State {
     /// A page of a list; its continue token is an offset.
     fn list(&self, target: &Target, request: &Request) -> Answer {
@@ -171,6 +180,12 @@ impl State {
             }
         }
         let items = all.get(from..to).unwrap_or_default();
+        // A server writes an empty list of metadata as null.
+        let items = if items.is_empty() && wants_metadata(request) {
+            Value::Null
+        } else {
+            json!(items)
+        };
         Answer(
             200,
             json!({"apiVersion": "v1", "kind": "List", "metadata": metadata, "items": items}),

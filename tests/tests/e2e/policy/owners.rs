@@ -26,11 +26,12 @@ async fn an_owner_creates_nothing_that_claims_to_be_another_object(
     let dry = dry_run();
     for kind in KINDS {
         let owner = cast.objects(OWNER, kind).await?;
-        let ended = object(
-            kind,
-            "owned",
-            &json!({ "status": { "phase": "Completed" } }),
-        )?;
+        let (phase, time) = if kind == "Schedule" {
+            ("Enabled", "lastBackup")
+        } else {
+            ("Completed", "startTimestamp")
+        };
+        let ended = object(kind, "owned", &json!({ "status": { "phase": phase } }))?;
         eventually("the policy is in force", TIMEOUT, async || {
             refused(owner.create(&dry, &ended).await, NO_STATUS).map(Probe::Ready)
         })
@@ -49,7 +50,7 @@ async fn an_owner_creates_nothing_that_claims_to_be_another_object(
             ),
             // Its files would be those of a backup that began at this time.
             (
-                json!({ "status": { "startTimestamp": "2026-01-02T03:04:05Z" } }),
+                json!({ "status": { time: "2026-01-02T03:04:05Z" } }),
                 Some(NO_STATUS),
             ),
             (json!({ "status": { "phase": "New" } }), Some(NO_STATUS)),

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use super::*;
 
+mod drills;
+
 /// The spec of a Restore with these fields, from a backup unless they say otherwise.
 fn with(fields: &Value) -> Value {
     let mut spec = json!({ "backupName": "b" });
@@ -455,6 +457,7 @@ fn nonsense() -> Vec<(String, Value, &'static str)> {
         json!(["nodes"]),
         "cannot be restored",
     ));
+    table.extend(drills::nonsense());
     table
 }
 
