@@ -9,6 +9,7 @@ extern crate backup_testkit;
 
 mod args;
 mod backup;
+mod backup_turns;
 mod claims;
 mod config_maps;
 mod connect;

@@ -1,4 +1,4 @@
-//! The restores from a backup, read anew each time.
+//! The restores from a backup, read freshly each time.
 
 use backup_core::{
     api::{Backup, Restore, RestorePhase, RestoreSpec},

@@ -5,15 +5,13 @@
 //! our annotation of the Backup, then in that of the Schedule, which says when the next one is due.
 //! One that was cut before that is begun again. A backup that is deleted meanwhile has no result.
 
-pub(crate) mod decide;
-
-use std::{collections::BTreeSet, future::ready, sync::Arc, time::Duration};
+use std::{future::ready, sync::Arc, time::Duration};
 
 use backup_client::errors::found;
 use backup_core::{
     api::{Backup, Schedule},
     event_reason::EventReason,
-    labels::{self, VERIFICATION_ANNOTATION, VERIFIED_ANNOTATION, annotation},
+    labels::{VERIFICATION_ANNOTATION, VERIFIED_ANNOTATION, annotation},
     text::{counted, plain, shortened},
     time::whole_seconds,
     verification::{ScheduleVerification, Verification},
@@ -21,7 +19,6 @@ use backup_core::{
 use backup_runtime::{
     Cluster,
     health::Health,
-    list,
     queue::{Action, Key, run_queue},
     retry::{self, PatchOutcome},
     watch::{self, WatchEvent},
@@ -29,26 +26,19 @@ use backup_runtime::{
 use backup_store::{Limits, Throttle, verification::VerifiedFiles};
 use futures::StreamExt as _;
 use jiff::Timestamp;
-use kube::{
-    Api, ResourceExt,
-    api::{ApiResource, DynamicObject},
-};
+use kube::ResourceExt as _;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    backup_turns::{self, Candidate, Plan, RETRY_INTERVAL, Terms, has_files, sleep_until},
     error::ReconcileError,
-    location::{Locations, is_available},
+    location::Locations,
     metrics::Metrics,
 };
-use decide::{Candidate, Plan, Terms};
 
 /// Number of backups that are verified at the same time.
 const CONCURRENCY: usize = 1;
-/// Maximum sleep of a schedule, as the clock may be set.
-const MAX_SLEEP: Duration = Duration::from_mins(15);
-/// Delay before a verification that is due, and not possible now, is tried again.
-const RETRY_INTERVAL: Duration = Duration::from_mins(5);
 /// Reconcile again at once, through the queue.
 const REQUEUE_NOW: Action = Action::RequeueAfter(Duration::from_millis(100));
 /// Maximum length of the error that annotation and event quote (characters).
@@ -88,24 +78,32 @@ impl VerificationController {
     }
 
     async fn reconcile(self: Arc<Self>, key: Key) -> Result<Action, ReconcileError> {
-        let schedule = found(self.raw_schedules().get(&key.name).await, &key.name)?;
-        let schedule = schedule.and_then(|object| list::decode::<Schedule>(&object).ok());
-        let terms = schedule
-            .as_ref()
-            .and_then(|schedule| decide::terms(&schedule.spec));
-        let Some((schedule, terms)) = schedule.zip(terms) else {
+        let schedule = backup_turns::read_schedule(&self.cluster, &key.name).await?;
+        let asked = schedule.as_ref().and_then(|one| one.spec.verify.as_ref());
+        let terms = asked.and_then(|verify| Terms::of(verify.every, verify.which.as_ref()));
+        let Some((schedule, terms)) = schedule.as_ref().zip(terms) else {
             self.metrics.forget_verification(&key.name);
             return Ok(Action::AwaitChange);
         };
-        let last = ScheduleVerification::read(annotation(&schedule, VERIFICATION_ANNOTATION));
+        let last = ScheduleVerification::read(annotation(schedule, VERIFICATION_ANNOTATION));
         let whole = last.as_ref().and_then(|last| last.whole);
         let now = Timestamp::now();
-        let next = decide::next(&terms, last.as_ref(), now);
+        let next = terms.next(last.as_ref().map(|last| last.at), now);
         if let Some(next) = next.filter(|next| *next > now) {
             self.metrics.verification_due(&key.name, Some(next), whole);
             return Ok(sleep_until(next, now));
         }
-        match self.plan(&schedule, &terms, next).await? {
+        let seed = backup_turns::seed(schedule, VERIFICATION_ANNOTATION);
+        let plan = backup_turns::plan(
+            &self.cluster,
+            &self.locations,
+            schedule,
+            &terms,
+            next,
+            &seed,
+            Candidate::of,
+        );
+        match plan.await? {
             Plan::Nothing => {
                 self.metrics.verification_due(&key.name, None, whole);
                 Ok(Action::RequeueAfter(RETRY_INTERVAL))
@@ -121,42 +119,11 @@ impl VerificationController {
             Plan::Chosen(due, chosen) => {
                 self.metrics.verification_due(&key.name, Some(due), whole);
                 tokio::select! {
-                    action = Box::pin(self.verify(&schedule, last.as_ref(), &chosen)) => action,
+                    action = Box::pin(self.verify(schedule, last.as_ref(), &chosen)) => action,
                     () = self.stop.cancelled() => Ok(Action::AwaitChange),
                 }
             }
         }
-    }
-
-    fn raw_schedules(&self) -> Api<DynamicObject> {
-        let kind = ApiResource::erase::<Schedule>(&());
-        Api::namespaced_with(self.cluster.client.clone(), &self.cluster.namespace, &kind)
-    }
-
-    /// Chooses a backup of the schedule.
-    async fn plan(
-        &self,
-        schedule: &Schedule,
-        terms: &Terms,
-        next: Option<Timestamp>,
-    ) -> Result<Plan, ReconcileError> {
-        let name = schedule.name_any();
-        let label = format!("{}={}", labels::SCHEDULE_NAME, labels::valid_value(&name));
-        let candidates = list::raw::<Backup, _>(&self.cluster, &label, |object| {
-            Candidate::of(&list::decode::<Backup>(&object).ok()?)
-        })
-        .await?;
-        let locations = self.locations.all().await?;
-        let readable: BTreeSet<String> = locations
-            .iter()
-            .filter(|location| is_available(location))
-            .map(ResourceExt::name_any)
-            .collect();
-        let last = annotation(schedule, VERIFICATION_ANNOTATION).unwrap_or_default();
-        let seed = format!("{}/{last}", schedule.uid().unwrap_or_default());
-        Ok(decide::decide(terms, next, &seed, candidates, |location| {
-            readable.contains(location)
-        }))
     }
 
     async fn verify(
@@ -197,7 +164,7 @@ impl VerificationController {
         let backups = self.cluster.api::<Backup>();
         let backup = found(backups.get(&chosen.name).await, &chosen.name)?;
         Ok(backup.filter(|backup| {
-            backup.metadata.uid.as_ref() == Some(&chosen.uid) && decide::has_files(backup)
+            backup.metadata.uid.as_ref() == Some(&chosen.uid) && has_files(backup)
         }))
     }
 
@@ -223,7 +190,7 @@ impl VerificationController {
         let outcome = retry::status_patch(&self.cluster, backup, |current| {
             let known = Verification::read(annotation(current, VERIFIED_ANNOTATION));
             let is_newer = known.is_none_or(|known| known.at < verification.at);
-            (is_newer && decide::has_files(current))
+            (is_newer && has_files(current))
                 .then(|| json!({ "metadata": { "annotations": { VERIFIED_ANNOTATION: value } } }))
         })
         .await?;
@@ -273,11 +240,6 @@ impl VerificationController {
         .await?;
         Ok(())
     }
-}
-
-fn sleep_until(at: Timestamp, now: Timestamp) -> Action {
-    let left = Duration::try_from(at.duration_since(now)).unwrap_or_default();
-    Action::RequeueAfter(left.min(MAX_SLEEP))
 }
 
 #[cfg(test)]

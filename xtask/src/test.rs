@@ -1,7 +1,9 @@
 //! Runs every check, in an order that finds failures as early as possible.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     io::{BufRead as _, BufReader},
+    path::Path,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
@@ -13,6 +15,9 @@ use serde_json::Value;
 /// Runs everything, or only the end-to-end tests whose name contains `only`.
 pub fn run(only: Option<&str>) -> anyhow::Result<()> {
     let start = Instant::now();
+    // Asked before anything is built: Linux calls the file of a running program that a build
+    // replaces "(deleted)".
+    let program = std::env::current_exe()?;
     if let Some(name) = only {
         return step(
             "end-to-end tests",
@@ -26,8 +31,9 @@ pub fn run(only: Option<&str>) -> anyhow::Result<()> {
     timed("rules and their tests", crate::rules::check)?;
     timed("messages and their sources", crate::messages::check)?;
     timed("links and their targets", crate::links::check)?;
-    step("documentation", documentation()?)?;
+    step("documentation", documentation(&program))?;
     timed("one TLS provider", one_tls_provider)?;
+    timed("features of programs and of tests", one_set_of_features)?;
     if cargo(&["deny", "--version"])
         .output()
         .is_ok_and(|output| output.status.success())
@@ -151,12 +157,10 @@ fn build() -> anyhow::Result<()> {
 /// The documentation of the libraries, by the command that tests their examples: it passes rustdoc
 /// the crates that were built above, while `cargo doc` would check them all again. This program
 /// replaces rustdoc ([`rustdoc`]).
-fn documentation() -> anyhow::Result<Command> {
+fn documentation(program: &Path) -> Command {
     let mut command = cargo(&["test", "--workspace", "--doc", "--quiet"]);
+    command.env("RUSTDOC", program).env(AS_RUSTDOC, "yes");
     command
-        .env("RUSTDOC", std::env::current_exe()?)
-        .env(AS_RUSTDOC, "yes");
-    Ok(command)
 }
 
 /// Set if this program is run instead of rustdoc.
@@ -217,6 +221,40 @@ fn one_tls_provider() -> anyhow::Result<()> {
         bail!("{line} is in the dependency tree; only ring may be");
     }
     Ok(())
+}
+
+/// A crate that a dev-dependency gives more features is built twice, and so is all that uses it: once
+/// for `cargo xtask`, and once for the tests. The test kit asks for such features in programs, too.
+fn one_set_of_features() -> anyhow::Result<()> {
+    let of_programs = features("normal,build")?;
+    let of_tests = features("normal,build,dev")?;
+    for (package, features) in &of_programs {
+        ensure!(
+            of_tests.get(package) == Some(features),
+            "{package} has the features {features:?} in programs and {:?} with the tests: add it to \
+             the dependencies of crates/testkit",
+            of_tests.get(package)
+        );
+    }
+    Ok(())
+}
+
+/// The features of each package (name and version) of the workspace along these kinds of edges.
+fn features(edges: &str) -> anyhow::Result<BTreeMap<String, BTreeSet<String>>> {
+    let mut tree = cargo(&["tree", "--workspace", "--prefix", "none", "--edges", edges]);
+    let output = tree.args(["--format", "{p}|{f}"]).output()?;
+    let mut features = BTreeMap::<String, BTreeSet<String>>::new();
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        if let Some((package, names)) = line.trim_end_matches(" (*)").split_once('|') {
+            let names = names.split(',').map(str::to_owned);
+            features
+                .entry(package.to_owned())
+                .or_default()
+                .extend(names);
+        }
+    }
+    ensure!(!features.is_empty(), "cargo tree shows no package");
+    Ok(features)
 }
 
 fn seconds(time: Duration) -> String {

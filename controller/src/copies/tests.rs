@@ -15,6 +15,17 @@ struct World {
     second: tempfile::TempDir,
 }
 
+fn controller_in(cluster: Cluster) -> Arc<CopyController> {
+    Arc::new(CopyController {
+        locations: testing::locations(&cluster),
+        cluster,
+        metrics: Arc::default(),
+        installation: "cluster/velero".to_owned(),
+        running: RunningCopies::default(),
+        stop: CancellationToken::new(),
+    })
+}
+
 fn backup_path() -> String {
     velero_path("Backup", "b")
 }
@@ -50,14 +61,7 @@ impl World {
             patch_budget: budget,
             ..testing::cluster(self.api.client())
         };
-        Arc::new(CopyController {
-            locations: testing::locations(&cluster),
-            cluster,
-            metrics: Arc::default(),
-            installation: "cluster/velero".to_owned(),
-            running: RunningCopies::default(),
-            stop: CancellationToken::new(),
-        })
+        controller_in(cluster)
     }
 
     async fn reconcile(&self) -> Result<Action, ReconcileError> {
@@ -258,15 +262,7 @@ async fn a_follower_copies_nothing() {
     let world = World::new(to_second()).await;
     let mut cluster = testing::cluster(world.api.client());
     cluster.leadership = backup_runtime::leader::Leadership::never();
-    let controller = CopyController {
-        locations: testing::locations(&cluster),
-        cluster,
-        metrics: Arc::default(),
-        installation: "cluster/velero".to_owned(),
-        running: RunningCopies::default(),
-        stop: CancellationToken::new(),
-    };
-    run(Arc::new(controller)).await.unwrap_err();
+    run(controller_in(cluster)).await.unwrap_err();
     assert!(world.state().is_null() && files(world.second.path()).is_empty());
 }
 

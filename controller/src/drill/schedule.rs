@@ -6,15 +6,14 @@
 //! that waits. Its result is noted in our annotation of the Schedule, which says when the next one
 //! is due, and the Restore before it is deleted.
 
-use std::{collections::BTreeSet, future::ready, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, future::ready, sync::Arc};
 
 use backup_client::errors::{found, is_final, plain};
 use backup_core::{
     api::{Backup, DrillSpec, Restore, Schedule, schedule::ScheduledDrill},
     drill::{self, DrillResult, DrillState, LastDrill},
     labels::{
-        self, DRILL_SCHEDULE_LABEL, DRILLED_ANNOTATION, LAST_DRILL_ANNOTATION, annotation,
-        valid_value,
+        DRILL_SCHEDULE_LABEL, DRILLED_ANNOTATION, LAST_DRILL_ANNOTATION, annotation, valid_value,
     },
     time::whole_seconds,
 };
@@ -28,23 +27,18 @@ use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
-    Api, ResourceExt,
-    api::{ApiResource, DynamicObject, PostParams},
+    ResourceExt as _,
+    api::{DynamicObject, PostParams},
 };
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::{DrillController, POLL_INTERVAL};
 use crate::{
+    backup_turns::{self, Candidate, Plan, RETRY_INTERVAL, Terms, seed, sleep_until},
     error::ReconcileError,
-    location::is_available,
-    verification::decide::{self, Candidate, Plan, Terms},
 };
 
-/// Maximum sleep of a schedule, as the clock may be set.
-const MAX_SLEEP: Duration = Duration::from_mins(15);
-/// Delay before a drill that is due, and not possible now, is tried again.
-const RETRY_INTERVAL: Duration = Duration::from_mins(5);
 /// Number of schedules that are looked at concurrently.
 const CONCURRENCY: usize = 4;
 
@@ -101,8 +95,7 @@ impl DrillController {
         self: Arc<Self>,
         key: Key,
     ) -> Result<Action, ReconcileError> {
-        let object = found(self.raw_schedules().get(&key.name).await, &key.name)?;
-        let schedule = object.and_then(|object| list::decode::<Schedule>(&object).ok());
+        let schedule = backup_turns::read_schedule(&self.cluster, &key.name).await?;
         let asked = schedule.as_ref().and_then(|one| one.spec.drill.as_ref());
         let terms = asked.and_then(|drill| Terms::of(drill.every, drill.which.as_ref()));
         let Some((schedule, terms)) = schedule.as_ref().zip(terms) else {
@@ -135,7 +128,16 @@ impl DrillController {
             self.metrics.drill_due(&key.name, Some(next), last.as_ref());
             return Ok(sleep_until(next, now));
         }
-        let plan = self.plan_drill(schedule, &terms, next).await?;
+        let plan = backup_turns::plan(
+            &self.cluster,
+            &self.locations,
+            schedule,
+            &terms,
+            next,
+            &seed(schedule, LAST_DRILL_ANNOTATION),
+            candidate,
+        )
+        .await?;
         let due = match &plan {
             Plan::Nothing => None,
             Plan::Unreadable(due) | Plan::Chosen(due, _) => Some(*due),
@@ -164,11 +166,6 @@ impl DrillController {
         }
     }
 
-    fn raw_schedules(&self) -> Api<DynamicObject> {
-        let kind = ApiResource::erase::<Schedule>(&());
-        Api::namespaced_with(self.cluster.client.clone(), &self.cluster.namespace, &kind)
-    }
-
     async fn drills(&self, schedule: &Schedule) -> Result<Vec<DrillRestore>, ReconcileError> {
         let label = format!(
             "{DRILL_SCHEDULE_LABEL}={}",
@@ -190,33 +187,6 @@ impl DrillController {
             }
         }
         Ok(())
-    }
-
-    /// Chooses a backup of the schedule.
-    async fn plan_drill(
-        &self,
-        schedule: &Schedule,
-        terms: &Terms,
-        next: Option<Timestamp>,
-    ) -> Result<Plan, ReconcileError> {
-        let name = schedule.name_any();
-        let label = format!("{}={}", labels::SCHEDULE_NAME, valid_value(&name));
-        let candidates = list::raw::<Backup, _>(&self.cluster, &label, |object| {
-            let backup = list::decode::<Backup>(&object).ok()?;
-            let last = DrillResult::read(annotation(&backup, DRILLED_ANNOTATION));
-            Some(Candidate::of(&backup)?.with_turn(last.map(|last| last.at)))
-        })
-        .await?;
-        let locations = self.locations.all().await?;
-        let readable: BTreeSet<String> = locations
-            .iter()
-            .filter(|location| is_available(location))
-            .map(ResourceExt::name_any)
-            .collect();
-        let seed = seed(schedule);
-        Ok(decide::decide(terms, next, &seed, candidates, |location| {
-            readable.contains(location)
-        }))
     }
 
     /// Creates the Restore of a drill.
@@ -329,10 +299,10 @@ impl DrillController {
     }
 }
 
-/// The same for each attempt of one drill.
-fn seed(schedule: &Schedule) -> String {
-    let last = annotation(schedule, LAST_DRILL_ANNOTATION).unwrap_or_default();
-    format!("{}/{last}", schedule.uid().unwrap_or_default())
+/// A backup, of which the last drill was the last turn.
+fn candidate(backup: &Backup) -> Option<Candidate> {
+    let last = DrillResult::read(annotation(backup, DRILLED_ANNOTATION));
+    Some(Candidate::of(backup)?.with_turn(last.map(|last| last.at)))
 }
 
 /// The Restore of a drill. Its name and its namespaces are the same for each attempt.
@@ -342,7 +312,7 @@ fn restore(
     backup: &str,
     namespaces: &BTreeSet<String>,
 ) -> Restore {
-    let id = drill::id(&[&seed(schedule), backup]);
+    let id = drill::id(&[&seed(schedule, LAST_DRILL_ANNOTATION), backup]);
     let settings = DrillSpec {
         settings: spec.settings.clone(),
         ..DrillSpec::default()
@@ -352,11 +322,6 @@ fn restore(
     let label = valid_value(&schedule.name_any());
     restore.metadata.labels = Some([(DRILL_SCHEDULE_LABEL.to_owned(), label)].into());
     restore
-}
-
-fn sleep_until(at: Timestamp, now: Timestamp) -> Action {
-    let left = Duration::try_from(at.duration_since(now)).unwrap_or_default();
-    Action::RequeueAfter(left.min(MAX_SLEEP))
 }
 
 #[cfg(test)]

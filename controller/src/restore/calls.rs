@@ -84,6 +84,10 @@ impl Pace {
     }
 }
 
+/// Builds the request for a page of a list.
+type PageRequest =
+    fn(&Request, &ListParams) -> Result<http::Request<Vec<u8>>, kube::core::request::Error>;
+
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CallError {
     #[error(transparent)]
@@ -342,6 +346,17 @@ impl Calls {
         limit: u32,
         from: Option<&str>,
     ) -> Result<Page, CallError> {
+        self.page(collection, limit, from, Request::list).await
+    }
+
+    /// Reads a page of a collection by this kind of request.
+    async fn page(
+        &self,
+        collection: &str,
+        limit: u32,
+        from: Option<&str>,
+        list: PageRequest,
+    ) -> Result<Page, CallError> {
         let request = Request::new(collection);
         let mut params = ListParams::default().limit(limit);
         params.continue_token = from.map(str::to_owned);
@@ -350,7 +365,11 @@ impl Calls {
             collection,
             name: None,
         };
-        read(&self.call(false, subject, || request.list(&params)).await?)
+        read(
+            &self
+                .call(false, subject, || list(&request, &params))
+                .await?,
+        )
     }
 
     /// Merge-patches an object, and returns it with the fields of the patch that the server did not

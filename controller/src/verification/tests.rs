@@ -6,6 +6,7 @@ use backup_testkit::{FakeApi, velero_path};
 use serde_json::Value;
 
 use super::*;
+use crate::backup_turns::MAX_SLEEP;
 use crate::testing;
 
 /// A schedule `nightly` that verifies its newest backup, and a stored backup `b` of it.

@@ -106,6 +106,18 @@ impl Repository {
         }
     }
 
+    /// In a store of its own.
+    #[cfg(test)]
+    fn in_memory() -> Self {
+        Self::new(
+            Arc::new(object_store::memory::InMemory::new()),
+            "restic".into(),
+            "memory://restic".to_owned(),
+            Password::new("password"),
+            TransferLimits::default(),
+        )
+    }
+
     /// Makes the repository. Fails with [`MoverError::RepositoryExists`] if there is one, also if
     /// another process makes it at the same moment.
     pub fn init(&self, job: &Job) -> Result<(), MoverError> {

@@ -73,7 +73,7 @@ impl Webhook {
                     .await?
             }
             ObjectKind::Backup if is_owner => {
-                self.lacking_to_back_up(&key.namespace, &backup_spec(spec), user)
+                self.lacking_for(&key.namespace, &backup_spec(spec), ReadPart::Items, user)
                     .await?
             }
             _ => None,
@@ -104,13 +104,14 @@ impl Webhook {
         restore_rights::lacking(&self.authorization, user, reach).await
     }
 
-    async fn lacking_to_back_up(
+    /// The rights to this part of a backup with this spec that a user lacks.
+    pub(super) async fn lacking_for(
         &self,
         namespace: &str,
         spec: &BackupSpec,
+        part: ReadPart,
         user: &UserInfo,
     ) -> Result<Option<MissingRights>, String> {
-        let part = ReadPart::Items;
         Box::pin(owner_rights::lacking(
             &self.authorization,
             user,
@@ -148,7 +149,9 @@ impl Webhook {
             return Ok(Some(refusal));
         }
         let template = backup_spec(&object.data["spec"]["template"]);
-        let lacking = self.lacking_to_back_up(namespace, &template, user).await?;
+        let lacking = self
+            .lacking_for(namespace, &template, ReadPart::Items, user)
+            .await?;
         Ok(lacking.map(|lacking| {
             let in_template = |text: &str| text.replace("spec.", "spec.template.");
             let lacking = MissingRights {

@@ -250,23 +250,6 @@ impl Webhook {
         Ok(Judgement::of(act, lacking.await?))
     }
 
-    async fn lacking_for(
-        &self,
-        namespace: &str,
-        spec: &BackupSpec,
-        part: ReadPart,
-        user: &UserInfo,
-    ) -> Result<Option<MissingRights>, String> {
-        Box::pin(owner_rights::lacking(
-            &self.authorization,
-            user,
-            namespace,
-            spec,
-            part,
-        ))
-        .await
-    }
-
     /// The object of this name, read freshly; `None` if there is none.
     async fn stored<K: NamespacedKind>(
         &self,

@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 
 use axum::{body::Body, response::Response};
-use backup_client::{errors::plain, paging};
+use backup_client::errors::plain;
 use backup_core::{
     api::{Backup, DownloadRequest, NamespacedKind, Restore, RestoreSpec, Schedule},
     reading::{ObjectQuery, QueriedKind, QueriedObjects},
     stored_scope,
 };
 use backup_lock::Footprint;
-use backup_runtime::Cluster;
+use backup_runtime::{Cluster, list};
 use http::{
     StatusCode,
     header::{CACHE_CONTROL, CONTENT_TYPE},
@@ -19,7 +19,7 @@ use http::{
 use jiff::Timestamp;
 use kube::{
     Api,
-    api::{ApiResource, DynamicObject, ListParams, ObjectMeta},
+    api::{ApiResource, DynamicObject, ObjectMeta},
 };
 use serde_json::json;
 
@@ -104,7 +104,7 @@ async fn found<K: OfNamespaces>(
     of: &QueriedObjects,
     asked_at: Option<Timestamp>,
 ) -> Result<Vec<DynamicObject>, kube::Error> {
-    let api: &Api<DynamicObject> = &Api::namespaced_with(
+    let api: Api<DynamicObject> = Api::namespaced_with(
         cluster.client.clone(),
         &cluster.namespace,
         &ApiResource::erase::<K>(&()),
@@ -126,15 +126,11 @@ async fn found<K: OfNamespaces>(
     if namespaces.names().is_none() {
         return Ok(Vec::new());
     }
-    paging::collect(
-        ListParams::default().limit(cluster.page_size),
-        |page| async move { api.list(&page).await },
-        |object: DynamicObject| {
-            let object = without_managed_fields(object);
-            let typed = serde_json::to_value(&object).and_then(serde_json::from_value::<K>);
-            typed.ok()?.is_within(&namespaces).then_some(object)
-        },
-    )
+    list::raw::<K, _>(cluster, "", |object| {
+        let object = without_managed_fields(object);
+        let typed = list::decode::<K>(&object).ok()?;
+        typed.is_within(&namespaces).then_some(object)
+    })
     .await
 }
 

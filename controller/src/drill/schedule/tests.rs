@@ -6,6 +6,7 @@ use flate2::{Compression, write::GzEncoder};
 use serde_json::Value;
 
 use super::*;
+use crate::backup_turns::MAX_SLEEP;
 use crate::{
     drill::tests::{controller, key},
     metrics::Metrics,

@@ -5,10 +5,10 @@ use backup_actions::restore::json::Object;
 use backup_client::{page::Page, path};
 use kube::core::{
     Request,
-    params::{DeleteParams, ListParams, Preconditions},
+    params::{DeleteParams, Preconditions},
 };
 
-use super::{CallError, Calls, Subject, read};
+use super::{CallError, Calls, Subject};
 
 /// Number of objects in a page of a list.
 const PAGE_OBJECTS: u32 = 100;
@@ -44,7 +44,9 @@ impl<'a> MetadataPages<'a> {
             NextPage::First => None,
             NextPage::After(token) => Some(token.as_str()),
         };
-        let page = match self.calls.list_metadata(self.collection, from).await {
+        let list = Request::list_metadata;
+        let page = self.calls.page(self.collection, PAGE_OBJECTS, from, list);
+        let page = match page.await {
             Err(error) if error.is_not_found() => Page::default(),
             listed => listed?,
         };
@@ -61,24 +63,6 @@ impl<'a> MetadataPages<'a> {
 }
 
 impl Calls {
-    /// Reads a page of the metadata of a collection; `from` is the continue token of the page
-    /// before.
-    async fn list_metadata(&self, collection: &str, from: Option<&str>) -> Result<Page, CallError> {
-        let request = Request::new(collection);
-        let mut params = ListParams::default().limit(PAGE_OBJECTS);
-        params.continue_token = from.map(str::to_owned);
-        let subject = Subject {
-            verb: "list",
-            collection,
-            name: None,
-        };
-        read(
-            &self
-                .call(false, subject, || request.list_metadata(&params))
-                .await?,
-        )
-    }
-
     /// Deletes an object that is still as it was read; the cluster then deletes what it owns. An
     /// object that is gone counts as deleted. A plan sends nothing: beside the options in its body,
     /// the API server ignores the query `dryRun=All` of a deletion.

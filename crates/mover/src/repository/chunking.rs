@@ -33,25 +33,15 @@ pub(super) fn cut_by_size<S: Open>(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use object_store::memory::InMemory;
-
     use super::*;
     use crate::{
-        Job, Password, Repository, TransferLimits,
+        Job, Repository,
         repository::{init, session::Session},
     };
 
     #[tokio::test(flavor = "multi_thread")]
     async fn files_are_cut_by_size_in_one_operation_only() {
-        let repository = Repository::new(
-            Arc::new(InMemory::new()),
-            "restic".into(),
-            "memory://restic".to_owned(),
-            Password::new("password"),
-            TransferLimits::default(),
-        );
+        let repository = Repository::in_memory();
         let work = tokio::task::spawn_blocking(move || {
             let job = Job::default();
             init::init(&repository, &job).unwrap();

@@ -125,22 +125,14 @@ fn is_of_key(error: &MoverError) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use object_store::memory::InMemory;
     use rustic_core::{KeyOptions, repofile::ConfigFile};
     use serde_json::json;
 
     use super::*;
-    use crate::{Password, TransferLimits};
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_repository_of_a_newer_version_is_refused() {
-        let repository = Repository::new(
-            Arc::new(InMemory::new()),
-            "restic".into(),
-            "memory://restic".to_owned(),
-            Password::new("password"),
-            TransferLimits::default(),
-        );
+        let repository = Repository::in_memory();
         let opening = tokio::task::spawn_blocking(move || {
             let job = Job::default();
             let session = Session::new(&repository, &job, None);

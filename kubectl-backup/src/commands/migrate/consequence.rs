@@ -19,7 +19,7 @@ pub(crate) enum Effect {
     Changes,
     /// Could not be read, or is not known.
     Unknown,
-    /// Does not work here: somebody has to decide what to do instead.
+    /// Does not work here: an operator has to decide what to do instead.
     Lost,
 }
 

@@ -104,7 +104,7 @@ pub(super) enum Fate {
     Remove,
     /// Kept, as objects like it always are.
     Keep,
-    /// Kept for a reason that the user is told.
+    /// Kept for a reason that the user sees.
     KeepBecause(&'static str),
 }
 

@@ -1,10 +1,9 @@
-use std::{fs, sync::Arc};
+use std::fs;
 
-use object_store::memory::InMemory;
 use rustic_core::jiff::SignedDuration;
 
 use super::*;
-use crate::{ExistingFiles, Password, RestoreRequest, TransferLimits};
+use crate::{ExistingFiles, RestoreRequest};
 
 /// Hours by which a clock was wrong.
 const JUMP_HOURS: i64 = 10_000;
@@ -32,13 +31,7 @@ fn save_and_restore_around_a_jump() {
     for folder in [&source, &target] {
         fs::create_dir(folder).unwrap();
     }
-    let repository = Repository::new(
-        Arc::new(InMemory::new()),
-        "restic".into(),
-        "memory://restic".to_owned(),
-        Password::new("password"),
-        TransferLimits::default(),
-    );
+    let repository = Repository::in_memory();
     repository.init(&Job::default()).unwrap();
     let request = BackupRequest {
         source: Source::Folder(source.clone()),

@@ -1,13 +1,10 @@
 //! Decides which backup of a schedule is verified, or restored on trial, and when. Pure.
 
 use backup_core::{
-    api::{
-        Backup, BackupPhase, GoDuration,
-        schedule::{BackupChoice, ScheduleSpec},
-    },
+    api::{Backup, BackupPhase, GoDuration, schedule::BackupChoice},
     digest::sha256,
     labels::{VERIFIED_ANNOTATION, annotation},
-    verification::{ScheduleVerification, Verification},
+    verification::Verification,
 };
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
@@ -38,12 +35,6 @@ impl Terms {
         let last = last.filter(|last| last.duration_since(now) <= MAX_CLOCK_DIFFERENCE)?;
         Some(last.checked_add(self.every).unwrap_or(Timestamp::MAX))
     }
-}
-
-/// `None` if the schedule asks for no verification, or not for a valid one.
-pub(super) fn terms(spec: &ScheduleSpec) -> Option<Terms> {
-    let verify = spec.verify.as_ref()?;
-    Terms::of(verify.every, verify.which.as_ref())
 }
 
 /// A backup of the schedule that has ended with files.
@@ -96,15 +87,6 @@ pub(crate) fn has_files(backup: &Backup) -> bool {
             backup.phase(),
             BackupPhase::Completed | BackupPhase::PartiallyFailed
         )
-}
-
-/// When the next verification is due; `None` if it is due as soon as there is a backup.
-pub(super) fn next(
-    terms: &Terms,
-    last: Option<&ScheduleVerification>,
-    now: Timestamp,
-) -> Option<Timestamp> {
-    terms.next(last.map(|last| last.at), now)
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,6 +145,7 @@ fn rank(seed: &str, one: &Candidate) -> String {
 
 #[cfg(test)]
 mod tests {
+    use backup_core::api::schedule::ScheduleSpec;
     use rstest::rstest;
     use serde_json::json;
 
@@ -286,13 +269,7 @@ mod tests {
         #[case] last: Option<i64>,
         #[case] expected: Option<i64>,
     ) {
-        let last = last.map(|hour| ScheduleVerification {
-            backup: "a".to_owned(),
-            at: at(hour),
-            findings: 1,
-            whole: None,
-        });
-        let next = next(&terms_of(BackupChoice::All), last.as_ref(), at(100));
+        let next = terms_of(BackupChoice::All).next(last.map(at), at(100));
         assert_eq!(next, expected.map(at));
         // Without an earlier one it is due since the first backup has ended.
         let candidates = vec![candidate("b", 7, None), candidate("a", 5, None)];
@@ -346,6 +323,9 @@ mod tests {
     ) {
         let spec = json!({ "schedule": "@daily", "template": {}, "verify": verify });
         let spec: ScheduleSpec = serde_json::from_value(spec).unwrap();
-        assert_eq!(terms(&spec), which.map(terms_of));
+        let terms = spec
+            .verify
+            .and_then(|verify| Terms::of(verify.every, verify.which.as_ref()));
+        assert_eq!(terms, which.map(terms_of));
     }
 }
