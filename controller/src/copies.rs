@@ -3,8 +3,9 @@
 //! `spec.copies` of a Backup names them, and `status.copies` has the state of each. A copy is made
 //! once the backup has ended: its state becomes InProgress with the uid of the stored backup, then
 //! the files are copied, and then it becomes Completed. After a crash at any point the copy is
-//! resumed from its beginning, which skips what is there. When its time is over, and no rule of its
-//! schedule keeps it, its state becomes Deleting, its files are removed, and it becomes Expired.
+//! resumed from its beginning, which skips what is there. When its time is over, and
+//! nothing else keeps it ([`backup_core::retention`]), its state becomes Deleting, its files are
+//! removed, and it becomes Expired.
 //!
 //! A deletion of the backup stops its copy first (`RunningCopies`), and removes the copies that the
 //! states name: a state has its uid before anything is written.
@@ -61,8 +62,6 @@ const CONCURRENCY: usize = 2;
 const MAX_CONCURRENT_FILES: usize = 4;
 /// Interval between checks of a copy that waits for a location or for restores.
 const WAIT_INTERVAL: Duration = Duration::from_mins(5);
-/// Message of a complete copy whose time is over.
-const KEPT: &str = "the rules of its schedule keep it";
 /// Interval between attempts to remove versions under a legal hold, which has no date.
 const HOLD_INTERVAL: Duration = Duration::from_hours(6);
 
@@ -123,9 +122,9 @@ impl CopyController {
         let mut plan = decide::plan(&backup, now);
         if !plan.expired.is_empty() {
             let kept = retention::kept_copies(&self.cluster, &self.locations, &backup);
-            for location in plan.remove_expired(&Box::pin(kept).await?) {
+            for (location, why) in plan.remove_expired(&Box::pin(kept).await?) {
                 let mut state = decide::state(&backup, &location);
-                KEPT.clone_into(&mut state.message);
+                why.clone_into(&mut state.message);
                 self.publish(&backup, &state).await?;
             }
         }

@@ -11,19 +11,19 @@ mod decide;
 mod index;
 mod observe;
 
-use std::{collections::BTreeSet, future::ready, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, future::ready, sync::Arc, time::Duration};
 
 use backup_client::errors::{found, is_conflict};
 use backup_core::{
     api::{
-        Backup, BackupStorageLocation, DeleteBackupRequest, backup::BackupCopyStatus,
+        Backup, BackupStorageLocation, DeleteBackupRequest,
         delete_backup_request::DeleteBackupRequestSpec,
     },
     brake::Brake,
     event_reason::EventReason,
     labels::{self, RETENTION_ANNOTATION, RETENTION_REQUEST_ANNOTATION, annotation},
     names,
-    retention::{RetentionFacts, RetentionRecord},
+    retention::{Retention, RetentionFacts, RetentionRecord},
 };
 use backup_lock::server_time;
 use backup_runtime::{
@@ -453,25 +453,39 @@ pub(crate) async fn kept(
     Ok(why.map(|why| format!("backup {name} has expired and stays: {why} now")))
 }
 
-/// The locations of a backup's complete copies that the rules of its schedule keep now, or may keep.
+/// Copies of a backup that stay beyond their time: the location of each, and why.
+pub(crate) type KeptCopies = BTreeMap<String, &'static str>;
+
+/// The complete copies of a backup that stay now although their time is over.
 pub(crate) async fn kept_copies(
     cluster: &Cluster,
     locations: &Locations,
     backup: &Backup,
-) -> Result<BTreeSet<String>, kube::Error> {
-    let Some(schedule) = backup.schedule() else {
-        return Ok(BTreeSet::new());
-    };
+) -> Result<KeptCopies, kube::Error> {
     let data = RetentionData::read(cluster, locations).await?;
     let judged = data.judge();
+    let kept = backup.complete_copies().filter_map(|copy| {
+        let why = why_copy_stays(&data, &judged, backup, &copy.location)?;
+        Some((copy.location.clone(), why))
+    });
+    Ok(kept.collect())
+}
+
+fn why_copy_stays(
+    data: &RetentionData,
+    judged: &Retention<'_>,
+    backup: &Backup,
+    location: &str,
+) -> Option<&'static str> {
     let name = backup.name_any();
-    let is_kept = |copy: &&BackupCopyStatus| {
-        let verdicts = judged.copies(&data.rules, schedule, &copy.location);
-        let verdict = verdicts.and_then(|mut all| all.remove(name.as_str()));
-        verdict.is_some_and(|verdict| verdict.is_kept_by_schedule())
-    };
-    let kept = backup.complete_copies().filter(is_kept);
-    Ok(kept.map(|copy| copy.location.clone()).collect())
+    if judged.is_last_good_copy(&name, location) {
+        return Some("it is the last good one, and the backup cannot be read in its own location");
+    }
+    let verdicts = judged.copies(&data.rules, backup.schedule()?, location)?;
+    let verdict = verdicts.get(name.as_str())?;
+    verdict
+        .is_kept_by_schedule()
+        .then_some("the rules of its schedule keep it")
 }
 
 #[cfg(test)]

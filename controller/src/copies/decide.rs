@@ -1,6 +1,6 @@
 //! Decides what to do about the copies of a backup. Pure.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
 use backup_core::api::{
     Backup,
@@ -9,9 +9,11 @@ use backup_core::api::{
 use backup_runtime::queue::Action;
 use jiff::Timestamp;
 
+use crate::retention::KeptCopies;
+
 /// Time after which a copy that has failed is tried again.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_hours(1);
-/// Interval between checks of an expired copy that rules keep.
+/// Interval between checks of an expired copy that stays.
 const KEPT_INTERVAL: Duration = Duration::from_hours(1);
 /// Maximum time between checks of an expiration: the clock may have been wrong.
 const MAX_WAIT: Duration = Duration::from_hours(24);
@@ -20,7 +22,7 @@ const MAX_WAIT: Duration = Duration::from_hours(24);
 pub(super) struct Plan {
     /// Copies to make, or to resume.
     pub(super) make: Vec<BackupCopy>,
-    /// Locations of complete copies whose time is over, and which rules may keep.
+    /// Locations of complete copies whose time is over, and which may stay all the same.
     pub(super) expired: Vec<String>,
     /// Locations of copies to remove.
     pub(super) remove: Vec<String>,
@@ -35,16 +37,20 @@ impl Plan {
         is_idle.then(|| self.wait())
     }
 
-    /// Has the expired copies removed but those in the locations `kept`, which are checked again
-    /// later. Returns the locations of these.
-    pub(super) fn remove_expired(&mut self, kept: &BTreeSet<String>) -> Vec<String> {
-        let expired = std::mem::take(&mut self.expired).into_iter();
-        let (stay, go): (Vec<_>, Vec<_>) = expired.partition(|location| kept.contains(location));
-        self.remove.extend(go);
-        if !stay.is_empty() {
+    /// Has the expired copies removed but those that are kept, which are checked again later.
+    /// Returns the locations of these, and why they stay.
+    pub(super) fn remove_expired(&mut self, kept: &KeptCopies) -> Vec<(String, &'static str)> {
+        let mut staying = Vec::new();
+        for location in std::mem::take(&mut self.expired) {
+            match kept.get(&location) {
+                Some(why) => staying.push((location, *why)),
+                None => self.remove.push(location),
+            }
+        }
+        if !staying.is_empty() {
             self.check_after(KEPT_INTERVAL);
         }
-        stay
+        staying
     }
 
     pub(super) fn wait(&self) -> Action {
@@ -67,9 +73,9 @@ impl Plan {
     }
 }
 
-/// Only for a backup that has ended with files and is not being deleted. An expired copy is removed,
-/// unless it is complete and rules keep it, and is not made again. A copy without a time of its own
-/// lasts as long as the backup.
+/// Only for a backup that has ended with files and is not being deleted. An expired copy is removed
+/// and not made again, unless it is complete and something else keeps it. A copy without a time of
+/// its own lasts as long as the backup.
 pub(super) fn plan(backup: &Backup, now: Timestamp) -> Plan {
     let mut plan = Plan::default();
     if !backup.has_copyable_files() {
@@ -143,16 +149,16 @@ pub(super) fn state(backup: &Backup, location: &str) -> BackupCopyStatus {
     }
 }
 
-/// The copies that go with a deleted backup: all of them if `kept` is `None`. Else complete ones stay
-/// whose time is not over, or whose location is among `kept`.
+/// The copies that go with a deleted backup: all of them if `kept` is `None`. Else complete ones
+/// stay whose time is not over, or which are among `kept`.
 pub(crate) fn of_deletion<'a>(
     backup: &'a Backup,
-    kept: Option<&BTreeSet<String>>,
+    kept: Option<&KeptCopies>,
     now: Timestamp,
 ) -> Vec<&'a BackupCopyStatus> {
     let goes = |copy: &&BackupCopyStatus| {
         let is_kept = copy.is_complete()
-            && kept.is_some_and(|kept| !copy.has_expired(now) || kept.contains(&copy.location));
+            && kept.is_some_and(|kept| !copy.has_expired(now) || kept.contains_key(&copy.location));
         !is_kept && copy.phase() != CopyPhase::Expired && !copy.uid.is_empty()
     };
     backup.status.copies.iter().filter(goes).collect()
@@ -181,7 +187,7 @@ mod tests {
     /// The plan for one wanted copy and its state: "make", "remove", "wait 1h", "nothing".
     fn planned(backup: &Backup) -> String {
         let mut plan = plan(backup, NOW.parse().unwrap());
-        assert!(plan.remove_expired(&BTreeSet::new()).is_empty());
+        assert!(plan.remove_expired(&KeptCopies::new()).is_empty());
         match (plan.make.len(), plan.remove.len(), plan.next) {
             (0, 0, None) => "nothing".to_owned(),
             (0, 0, Some(wait)) => format!("wait {}m", wait.as_secs() / 60),
@@ -274,9 +280,9 @@ mod tests {
     }
 
     #[test]
-    fn an_expired_copy_that_rules_keep_stays_and_is_checked_again() {
+    fn an_expired_copy_that_is_kept_stays_and_is_checked_again() {
         let over = "2026-03-01T11:30:00Z";
-        let kept = BTreeSet::from(["second".to_owned()]);
+        let kept = KeptCopies::from([("second".to_owned(), "why")]);
         for (phase, stays) in [
             ("Completed", true),
             ("InProgress", false),
@@ -287,7 +293,9 @@ mod tests {
             let mut plan = plan(&backup, NOW.parse().unwrap());
             assert_eq!(plan.idle(), None, "{phase}");
             let staying = plan.remove_expired(&kept);
-            assert_eq!(staying.len(), usize::from(stays), "{phase}");
+            let expected = stays.then(|| ("second".to_owned(), "why"));
+            let expected: Vec<_> = expected.into_iter().collect();
+            assert_eq!(staying, expected, "{phase}");
             assert_eq!(plan.remove.is_empty(), stays, "{phase}");
             let wait = stays.then_some(Action::RequeueAfter(KEPT_INTERVAL));
             assert_eq!(plan.idle(), wait, "{phase}");
@@ -340,8 +348,8 @@ mod tests {
             copy["location"] = json!("second");
             let backup = backup("Deleting", &json!([]), &json!([copy]));
             let now = NOW.parse().unwrap();
-            let by_time = BTreeSet::new();
-            let by_rules = BTreeSet::from(["second".to_owned()]);
+            let by_time = KeptCopies::new();
+            let by_rules = KeptCopies::from([("second".to_owned(), "why")]);
             let found = [None, Some(&by_time), Some(&by_rules)]
                 .map(|kept| of_deletion(&backup, kept, now).len());
             assert_eq!(found, expected, "{state}");

@@ -78,6 +78,14 @@ impl World {
         self.api.edit(&path, edit);
     }
 
+    /// Lets the time of the copy end. The backup has run here, so its own files are there.
+    fn expire_copy(&self) {
+        self.api.edit(&backup_path(), |backup| {
+            backup["status"]["startTimestamp"] = json!("2026-01-01T00:00:01Z");
+            backup["status"]["copies"][0]["expiration"] = json!("2020-01-01T00:00:00Z");
+        });
+    }
+
     fn assert_copied(&self, case: &str) {
         assert_eq!(self.state()["phase"], "Completed", "{case}");
         let copied = files(self.second.path());
@@ -229,9 +237,7 @@ async fn a_copy_whose_time_is_over_is_removed_once_no_restore_reads_it() {
     let world = World::new(json!([{ "location": "second", "ttl": "1000000h" }])).await;
     world.reconcile().await.unwrap();
     world.assert_copied("at first");
-    world.api.edit(&backup_path(), |backup| {
-        backup["status"]["copies"][0]["expiration"] = json!("2020-01-01T00:00:00Z");
-    });
+    world.expire_copy();
     let restore = velero_path("Restore", "r");
     let from = json!({ "backupName": "b" });
     let running = testing::velero("Restore", "r", from, json!({ "phase": "InProgress" }));
@@ -274,9 +280,8 @@ async fn an_expired_copy_stays_as_long_as_the_rules_of_its_schedule_keep_it() {
     let nightly = json!({ "velero.io/schedule-name": "nightly" });
     world.api.edit(&backup_path(), |backup| {
         backup["metadata"]["labels"] = nightly.clone();
-        backup["status"]["startTimestamp"] = json!("2026-01-01T00:00:01Z");
-        backup["status"]["copies"][0]["expiration"] = json!("2020-01-01T00:00:00Z");
     });
+    world.expire_copy();
     let spec = json!({ "schedule": "@daily", "template": {},
         "copies": [{ "location": "second", "keep": { "last": 1 } }] });
     let schedule = testing::velero("Schedule", "nightly", spec, json!({}));
@@ -284,7 +289,10 @@ async fn an_expired_copy_stays_as_long_as_the_rules_of_its_schedule_keep_it() {
     let kept = Action::RequeueAfter(Duration::from_hours(1));
     for pass in ["first", "second"] {
         assert_eq!(world.reconcile().await.unwrap(), kept, "{pass}");
-        assert_eq!(world.state()["message"], KEPT, "{pass}");
+        assert_eq!(
+            world.state()["message"],
+            "the rules of its schedule keep it"
+        );
         world.assert_copied(pass);
     }
     let writes = world.api.writes();
@@ -303,4 +311,26 @@ async fn an_expired_copy_stays_as_long_as_the_rules_of_its_schedule_keep_it() {
     assert_eq!(world.state()["phase"], "Expired");
     assert!(files(world.second.path()).is_empty());
     assert!(!files(world.first.path()).is_empty(), "the backup stays");
+}
+
+#[tokio::test]
+async fn the_last_good_copy_of_a_backup_that_cannot_be_read_stays() {
+    let world = World::new(json!([{ "location": "second", "ttl": "1000000h" }])).await;
+    world.reconcile().await.unwrap();
+    world.assert_copied("at first");
+    world.expire_copy();
+    let first = velero_path("BackupStorageLocation", "first");
+    world.api.edit(&first, |location| {
+        location["status"]["phase"] = json!("Unavailable");
+    });
+    let kept = Action::RequeueAfter(Duration::from_hours(1));
+    assert_eq!(world.reconcile().await.unwrap(), kept);
+    assert_says!(world.state()["message"], "it is the last good one");
+    world.assert_copied("while its location is away");
+    world.api.edit(&first, |location| {
+        location["status"]["phase"] = json!("Available");
+    });
+    assert_eq!(world.reconcile().await.unwrap(), Action::AwaitChange);
+    assert_eq!(world.state()["phase"], "Expired");
+    assert!(files(world.second.path()).is_empty());
 }

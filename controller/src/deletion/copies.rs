@@ -1,7 +1,5 @@
 //! Copies of a deleted backup in other locations, and backups that are copies themselves.
 
-use std::collections::BTreeSet;
-
 use backup_actions::csi;
 use backup_core::{
     api::{Backup, BackupStorageLocation, DeleteBackupRequest},
@@ -16,18 +14,17 @@ use super::{DeletionController, StepError};
 use crate::{
     copies::of_deletion,
     location::{LocationError, Locations},
-    retention,
+    retention::{self, KeptCopies},
 };
 
-/// The locations of expired copies that rules keep, for [`of_deletion`]; `None` if all copies go with
-/// the backup.
+/// The expired copies that stay, for [`of_deletion`]; `None` if all copies go with the backup.
 pub(super) async fn kept(
     cluster: &Cluster,
     locations: &Locations,
     request: &DeleteBackupRequest,
     backup: &Backup,
     now: Timestamp,
-) -> Result<Option<BTreeSet<String>>, kube::Error> {
+) -> Result<Option<KeptCopies>, kube::Error> {
     if !request.annotations().contains_key(KEEP_COPIES_ANNOTATION) {
         return Ok(None);
     }
@@ -35,7 +32,7 @@ pub(super) async fn kept(
         let kept = retention::kept_copies(cluster, locations, backup);
         return Box::pin(kept).await.map(Some);
     }
-    Ok(Some(BTreeSet::new()))
+    Ok(Some(KeptCopies::new()))
 }
 
 /// Whether the files of a backup are a copy: data outside of them belongs to the original.

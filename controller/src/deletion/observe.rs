@@ -1,8 +1,6 @@
 //! Reads the facts about a request: the backup, the restores that use it, and its store. Nothing is
 //! cached.
 
-use std::collections::BTreeSet;
-
 use backup_client::errors::found;
 use backup_core::{
     api::{
@@ -23,6 +21,7 @@ use crate::{
     copies::of_deletion,
     location::{LocationError, Locations, is_available, is_read_only},
     restores_of_backup,
+    retention::KeptCopies,
 };
 
 pub(super) async fn facts(
@@ -86,7 +85,7 @@ pub(super) async fn requests_for(
 async fn stores(
     locations: &Locations,
     backup: &Backup,
-    kept: Option<&BTreeSet<String>>,
+    kept: Option<&KeptCopies>,
     now: Timestamp,
 ) -> Store {
     if !has_files(backup) {
@@ -181,7 +180,7 @@ mod tests {
         let cluster = testing::cluster(api.client());
         let locations = testing::locations(&cluster);
         let now = Timestamp::now();
-        let found = async |kept: Option<&BTreeSet<String>>| {
+        let found = async |kept: Option<&KeptCopies>| {
             let found = stores(&locations, &backup, kept, now).await;
             format!("{found:?}")
         };
@@ -199,11 +198,11 @@ mod tests {
             text.starts_with("Never") && text.contains("--keep-copies"),
             "{text}"
         );
-        assert_eq!(found(Some(&BTreeSet::new())).await, "Ready");
+        assert_eq!(found(Some(&KeptCopies::new())).await, "Ready");
     }
 
     #[tokio::test]
-    async fn an_expired_copy_stays_when_the_backup_goes_if_rules_keep_it() {
+    async fn an_expired_copy_stays_when_the_backup_goes_if_rules_keep_it_or_it_is_the_last() {
         let api = FakeApi::new();
         let cluster = testing::cluster(api.client());
         let locations = testing::locations(&cluster);
@@ -220,6 +219,22 @@ mod tests {
         backup["metadata"]["labels"] = json!({ SCHEDULE_NAME: "nightly" });
         api.put(&velero_path("Backup", "b"), backup.clone());
         let backup: Backup = serde_json::from_value(backup).unwrap();
+        let in_bucket = json!({ "provider": "aws", "objectStorage": { "bucket": "b" } });
+        let is_there = json!({ "phase": "Available" });
+        api.put(
+            &velero_path("BackupStorageLocation", "default"),
+            testing::velero("BackupStorageLocation", "default", in_bucket, is_there),
+        );
+        let newer = velero_path("Backup", "newer");
+        api.put(
+            &newer,
+            testing::velero(
+                "Backup",
+                "newer",
+                json!({ "storageLocation": "default" }),
+                json!({ "phase": "Completed", "startTimestamp": "2026-01-02T00:00:00Z" }),
+            ),
+        );
         let spec = json!({ "schedule": "@daily", "template": {},
             "copies": [{ "location": "second", "keep": { "last": 1 } }] });
         let schedule = velero_path("Schedule", "nightly");
@@ -231,16 +246,19 @@ mod tests {
         let now = Timestamp::now();
         let found = async |request: &DeleteBackupRequest| {
             let kept = copies::kept(&cluster, &locations, request, &backup, now).await;
-            kept.unwrap()
+            format!("{:?}", kept.unwrap())
         };
-        assert_eq!(found(&request).await, None);
+        assert_eq!(found(&request).await, "None");
         let annotations = request.annotations_mut();
         annotations.insert(KEEP_COPIES_ANNOTATION.to_owned(), "true".to_owned());
-        let second = BTreeSet::from(["second".to_owned()]);
-        assert_eq!(found(&request).await, Some(second));
+        let kept = found(&request).await;
+        assert_says!(kept, "second", "the rules of its schedule keep it");
         api.edit(&schedule, |schedule| {
             schedule["spec"]["copies"][0]["keep"] = json!(null);
         });
-        assert_eq!(found(&request).await, Some(BTreeSet::new()));
+        assert_eq!(found(&request).await, "Some({})");
+        api.delete(&newer);
+        let kept = found(&request).await;
+        assert_says!(kept, "second", "it is the last good one");
     }
 }

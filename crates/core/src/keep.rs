@@ -1,5 +1,5 @@
-//! Which backups of a schedule are kept beyond their ttl, by the rules of its `spec.keep`, and which
-//! copies of them, by the rules of each copy: those of `restic forget --keep-*`. Pure.
+//! Which backups of a schedule are kept beyond their ttl, by the rules of its `spec.keep`, and
+//! which copies of them, by the rules of each copy: those of `restic forget --keep-*`. Pure.
 //!
 //! - For each rule the newest backup of each of the last `n` periods that have one is kept. Periods
 //!   without a backup do not count, so an older one takes their place.

@@ -143,8 +143,8 @@ pub const SCRATCH_UID_ANNOTATION: &str = "backup-controller/scratch-uid";
 /// Our annotation of a DeleteBackupRequest that is InProgress and waits for the same: it works on
 /// nothing until then, and holds no place in the ledger. Any value.
 pub const DELETION_RESTS_ANNOTATION: &str = "backup-controller/deletion-rests";
-/// Our annotation of a DeleteBackupRequest: complete copies in other locations whose time is not
-/// over stay. Any value.
+/// Our annotation of a DeleteBackupRequest: complete copies in other locations stay whose time is
+/// not over, or which retention keeps. Any value.
 pub const KEEP_COPIES_ANNOTATION: &str = "backup-controller/keep-copies";
 /// Our annotation of a Backup that was imported from a copy: URL of the location that it was copied
 /// from.

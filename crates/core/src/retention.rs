@@ -8,6 +8,8 @@
 //!   copies there: those in the states of backups, and those that were imported as backups.
 //! - A good backup without a newer good one that replaces it ([`ProtectedScope`]) is the last one.
 //!   No program removes it, wherever it is stored.
+//! - While such a backup cannot be read where it is stored, its copies stay, too, unless a newer
+//!   good copy in the same location replaces them.
 //! - A backup that is not known to be good, and not known to be bad, is kept as if it were good, and
 //!   takes no other's place.
 
@@ -151,7 +153,19 @@ struct JudgedBackup<'a> {
 }
 
 impl JudgedBackup<'_> {
-    /// Judges its copy in another location.
+    /// Judges its copy in a location; `None` if it has none there.
+    fn copy_in(&self, location: &str) -> Option<Self> {
+        let has_copy = self.facts.has_copy_in(location);
+        has_copy.then(|| {
+            if self.facts.location() == location {
+                *self
+            } else {
+                self.copied()
+            }
+        })
+    }
+
+    /// Judges its copies in other locations.
     fn copied(&self) -> Self {
         // The files of the backup may be missing while those of the copy are not.
         let place = Place::Copied(String::new());
@@ -212,12 +226,32 @@ impl<'a> Retention<'a> {
     }
 
     fn is_last(&self, one: &JudgedBackup<'_>) -> bool {
-        let mut newer = self
-            .backups
-            .iter()
-            .take_while(|other| other.facts.is_newer_than(one.facts));
-        one.may_be_good
-            && !newer.any(|other| other.can_replace && other.facts.scope.replaces(&one.facts.scope))
+        one.may_be_good && !self.is_replaced(one.facts, |newer| newer.can_replace)
+    }
+
+    /// Whether a newer backup that counts protects the same.
+    fn is_replaced(
+        &self,
+        older: &RetentionFacts,
+        counts: impl Fn(&JudgedBackup<'_>) -> bool,
+    ) -> bool {
+        let newer = self.backups.iter();
+        let mut newer = newer.take_while(|one| one.facts.is_newer_than(older));
+        newer.any(|one| counts(one) && one.facts.scope.replaces(&older.scope))
+    }
+
+    /// Whether a backup cannot be read where it is stored, and no newer good backup, nor a newer
+    /// good copy in this location, replaces its copy there.
+    pub fn is_last_good_copy(&self, name: &str, location: &str) -> bool {
+        let Some(one) = self.backups.iter().find(|one| one.facts.name == name) else {
+            return false;
+        };
+        let may_be_good = one.copy_in(location).is_some_and(|copy| copy.may_be_good);
+        may_be_good
+            && !one.can_replace
+            && !self.is_replaced(one.facts, |newer| {
+                newer.can_replace || newer.copy_in(location).is_some_and(|copy| copy.is_good)
+            })
     }
 
     /// The verdicts on all backups, by name.
@@ -273,20 +307,11 @@ impl<'a> Retention<'a> {
         Some(judged_series(keep, &members))
     }
 
-    /// The copies of a schedule's backups in a location, newest first. Each is as good as its backup.
+    /// The copies of a schedule's backups in a location, newest first.
     fn copies_in(&self, schedule: &str, location: &str) -> Vec<JudgedBackup<'a>> {
-        let here = self
-            .backups
-            .iter()
-            .filter(|one| one.facts.schedule == schedule && one.facts.has_copy_in(location));
-        here.map(|one| {
-            if one.facts.location() == location {
-                *one
-            } else {
-                one.copied()
-            }
-        })
-        .collect()
+        let own = self.backups.iter();
+        let own = own.filter(|one| one.facts.schedule == schedule);
+        own.filter_map(|one| one.copy_in(location)).collect()
     }
 
     /// The good copies of a schedule's backups in a location.
@@ -307,8 +332,8 @@ impl<'a> Retention<'a> {
     }
 }
 
-/// The rules of a series, or why they are not known; `None` if it has none. If the schedule is gone,
-/// those that the newest good member records, of the members that record any.
+/// The rules of a series, or why they are not known; `None` if it has none. If the schedule is
+/// gone, those that the newest good member records, of the members that record any.
 fn rules_of<'r>(
     rules: &'r ScheduleRules,
     schedule: &str,

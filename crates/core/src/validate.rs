@@ -16,6 +16,7 @@ mod backup;
 mod copies;
 mod drill;
 mod engine;
+mod keep_rules;
 mod lists;
 mod prune;
 mod raw;

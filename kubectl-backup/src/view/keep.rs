@@ -1,5 +1,5 @@
-//! Which backups of a schedule are kept, why and until when, and which of their copies: the document
-//! and the table of `schedules keep`. Pure.
+//! Which backups of a schedule are kept, why and until when, and which of their copies: the
+//! document and the table of `schedules keep`. Pure.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +58,7 @@ pub(crate) struct PlannedBackup {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PlannedCopy {
     pub(crate) location: String,
-    /// Rules; a copy that none keeps goes when its time is over.
+    /// Rules, or `last good`; a copy that nothing keeps goes when its time is over.
     pub(crate) kept_by: Vec<KeepReason>,
 }
 
@@ -136,7 +136,9 @@ impl PlannedSchedule<'_> {
                 let elsewhere = series_of_copies
                     .iter()
                     .filter(|of| of.location != one.location() && one.has_copy_in(of.location));
-                planned.copies = elsewhere.map(|of| self.copy(one, of, now)).collect();
+                planned.copies = elsewhere
+                    .map(|of| self.copy(one, of, &retention, now))
+                    .collect();
                 planned
             })
             .collect();
@@ -183,12 +185,22 @@ impl PlannedSchedule<'_> {
         }
     }
 
-    fn copy(&self, one: &RetentionFacts, of: &CopySeries<'_>, now: Timestamp) -> PlannedCopy {
+    fn copy(
+        &self,
+        one: &RetentionFacts,
+        of: &CopySeries<'_>,
+        retention: &Retention<'_>,
+        now: Timestamp,
+    ) -> PlannedCopy {
         let verdict = of.verdicts.get(one.name.as_str());
-        let kept_by = verdict.map(|verdict| self.rules_for(one, verdict, &of.series, now));
+        let by_rules = verdict.map(|verdict| self.rules_for(one, verdict, &of.series, now));
+        let mut kept_by = by_rules.unwrap_or_default();
+        if retention.is_last_good_copy(&one.name, of.location) {
+            kept_by.push(KeepReason::new("last good", None));
+        }
         PlannedCopy {
             location: plain(of.location),
-            kept_by: kept_by.unwrap_or_default(),
+            kept_by,
         }
     }
 
@@ -353,12 +365,19 @@ mod tests {
             [
                 r#"4-copied [last, last good] ["daily, weekly"]"#,
                 r#"3-copied [nothing] ["daily"]"#,
-                r#"2-imported [weekly] []"#,
-                r#"1-imported [nothing] []"#,
+                "2-imported [weekly] []",
+                "1-imported [nothing] []",
             ]
         );
         let until = plan.backups[0].copies[0].kept_by[0].until;
         assert_eq!(until, Some("2026-03-12T03:00:00Z".parse().unwrap()));
+        let away = PlannedSchedule {
+            places: &Places::of([&location("offsite")]),
+            ..planned
+        };
+        let without_original = away.plan(&KeepRules::default(), now);
+        let copies = &without_original.backups[0].copies;
+        assert_eq!(named(&copies[0].kept_by), "daily, weekly, last good");
         let text = plan.text(now, Style::new(false)).unwrap();
         assert_says!(
             text,

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Finding, Findings, schedule::keep_of_copies};
+use super::{Finding, Findings, keep_rules};
 use crate::{
     api::{
         backup::BackupCopy,
@@ -66,8 +66,19 @@ pub(super) fn and_of_schedule(found: Vec<Finding>, spec: &ScheduleSpec) -> Vec<F
     let own = spec.template.storage_location.as_deref();
     let copies: Vec<&BackupCopy> = spec.copies.iter().map(|one| &one.copy).collect();
     check(OF_SCHEDULE, &copies, own, &mut all);
-    all.0.extend(keep_of_copies(&spec.copies));
+    all.0.extend(keep(&spec.copies));
     all.0
+}
+
+/// Errors in the rules of retention of the copies of a Schedule.
+pub(super) fn keep(copies: &[ScheduledCopy]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (at, one) in copies.iter().enumerate() {
+        let field = format!("{OF_SCHEDULE}[{at}].keep");
+        let rules = one.keep.iter();
+        found.extend(rules.flat_map(|rules| keep_rules::check(&field, rules)));
+    }
+    found
 }
 
 /// The error of a whole Schedule, as JSON, whose copies cannot be decoded.

@@ -5,19 +5,18 @@ use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
 use super::{
-    Finding, Findings, backup, copies,
+    Finding, backup, copies,
     drill::scheduled_drill,
-    engine_backup,
+    engine_backup, keep_rules,
     raw::{items, raw_copies, raw_field},
     raw_backup, undecodable_backup,
 };
 use crate::{
     api::{
         GoDuration,
-        schedule::{BackupChoice, KeepRules, ScheduleSpec, ScheduledCopy, VerifySpec},
+        schedule::{BackupChoice, KeepRules, ScheduleSpec, VerifySpec},
     },
     cron::{Cron, Dialect},
-    keep::{MAX_PERIODS, Rule},
 };
 
 const KEEP: &str = "spec.keep";
@@ -64,49 +63,21 @@ pub fn raw_schedule(object: &Value, dialects: &[Dialect]) -> Vec<Finding> {
 
 /// Errors in all rules of retention: of the backups, and of copies.
 pub fn keep(spec: &ScheduleSpec) -> Vec<Finding> {
-    let of_backups = spec.keep.iter().flat_map(|rules| rules_in(KEEP, rules));
-    of_backups.chain(keep_of_copies(&spec.copies)).collect()
+    let of_copies = copies::keep(&spec.copies);
+    of_backups(spec).chain(of_copies).collect()
 }
 
-/// Errors in the rules of retention of copies.
-pub(super) fn keep_of_copies(copies: &[ScheduledCopy]) -> Vec<Finding> {
-    let mut found = Vec::new();
-    for (at, one) in copies.iter().enumerate() {
-        let field = format!("{}[{at}].keep", copies::OF_SCHEDULE);
-        found.extend(one.keep.iter().flat_map(|rules| rules_in(&field, rules)));
-    }
-    found
+/// Errors in the rules of retention of the backups.
+fn of_backups(spec: &ScheduleSpec) -> impl Iterator<Item = Finding> {
+    let rules = spec.keep.iter();
+    rules.flat_map(|rules| keep_rules::check(KEEP, rules))
 }
 
+/// The same for rules as JSON, including fields that cannot be decoded.
 fn raw_keep(field: &str, rules: &Value) -> Vec<Finding> {
-    raw_field::<KeepRules>(field, rules, &json!({}), |rules| rules_in(field, rules))
-}
-
-/// Errors in rules of retention.
-fn rules_in(field: &str, rules: &KeepRules) -> Vec<Finding> {
-    let mut found = Findings::default();
-    for rule in Rule::ALL {
-        let periods = rule.periods(rules);
-        let of_rule = format!("{field}.{}", rule.as_str());
-        if periods < 0 {
-            found.say(
-                of_rule,
-                format!("{periods} is negative; give the number of backups to keep, or 0 for none"),
-            );
-        } else if periods > MAX_PERIODS {
-            found.say(of_rule, format!("{periods} is more than {MAX_PERIODS}"));
-        }
-    }
-    if Rule::ALL.iter().all(|rule| rule.periods(rules) == 0) {
-        let names = Rule::ALL.map(Rule::as_str).join(", ");
-        found.say(
-            field,
-            format!(
-                "no rule keeps a backup; give a number to one of {names}, or leave {field} out"
-            ),
-        );
-    }
-    found.0
+    raw_field::<KeepRules>(field, rules, &json!({}), |rules| {
+        keep_rules::check(field, rules)
+    })
 }
 
 /// The undecodable fields of the template of a whole Schedule, as JSON.
@@ -118,7 +89,7 @@ pub fn undecodable_schedule(object: &Value) -> Vec<Finding> {
 
 fn all(spec: &ScheduleSpec, dialects: &[Dialect], template: Vec<Finding>) -> Vec<Finding> {
     let mut found = of_expression(&spec.schedule, dialects);
-    found.extend(spec.keep.iter().flat_map(|rules| rules_in(KEEP, rules)));
+    found.extend(of_backups(spec));
     found.extend(spec.verify.iter().flat_map(verify));
     found.extend(spec.drill.iter().flat_map(scheduled_drill));
     found.extend(template.into_iter().map(in_template));
