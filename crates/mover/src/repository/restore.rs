@@ -19,9 +19,10 @@ use super::{
     errors::{OrMoverError as _, to_rustic},
     record::{VolumeKind, VolumeRecord},
     session::Session,
+    source::moment,
     verify::Verification,
 };
-use crate::{MoverError, failures::FailureLog};
+use crate::{MoverError, failures::FailureLog, volume::Attributes};
 
 /// The folder that a new ext file system has at its root.
 const LOST_AND_FOUND: &str = "lost+found";
@@ -291,17 +292,13 @@ fn remove_outdated(path: &Path, node: &Node, keeps_unchanged: bool) -> io::Resul
     let can_stay = if node.is_dir() {
         metadata.is_dir()
     } else {
-        let modified = node
-            .meta
-            .mtime
-            .map(|time| (time.as_second(), i64::from(time.subsec_nanosecond())));
         keeps_unchanged
             && node.is_file()
             && metadata.is_file()
             && node.meta.links < 2
             && metadata.nlink() < 2
             && metadata.len() == node.meta.size
-            && modified == Some((metadata.mtime(), metadata.mtime_nsec()))
+            && node.meta.mtime.map(moment) == Some(Attributes::without_extended(&metadata).modified)
     };
     if can_stay { Ok(()) } else { remove(path) }
 }
