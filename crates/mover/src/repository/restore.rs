@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::{
     Job, Report, Repository, block,
-    errors::{OrMoverError as _, to_rustic},
+    errors::{OrMoverError as _, from_restore, to_rustic},
     record::{VolumeKind, VolumeRecord},
     session::Session,
     source::moment,
@@ -155,11 +155,11 @@ impl FolderRestore<'_> {
         let plan = self
             .opened
             .prepare_restore(&options, self.nodes()?, &destination, false)
-            .ours(self.url)?;
+            .map_err(|error| from_restore(&error, self.url, target))?;
         let restored = self
             .opened
             .restore(plan, &options, self.nodes()?, &destination);
-        restored.ours(self.url)?;
+        restored.map_err(|error| from_restore(&error, self.url, target))?;
         let failures = FailureLog::default();
         let root_failures = self.root.as_ref().map(|root| root.apply(target));
         for reason in root_failures.iter().flatten() {
