@@ -7,7 +7,7 @@ use std::{
 };
 
 use backup_core::data_movement::snapshot_notes;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Parser, Subcommand, ValueEnum};
 
 use crate::{DataPart, ExistingFiles};
 
@@ -159,12 +159,13 @@ impl Command {
 }
 
 #[derive(Clone, Debug, clap::Args)]
+#[command(group = ArgGroup::new("volume").required(true).args(["folder", "device"]))]
 pub(crate) struct BackupArgs {
     /// Folder to save, with all that is in it.
-    #[arg(long, value_name = "PATH", required_unless_present = "device")]
+    #[arg(long, value_name = "PATH")]
     pub(crate) folder: Option<PathBuf>,
     /// Block device to save, whole.
-    #[arg(long, value_name = "PATH", conflicts_with = "folder")]
+    #[arg(long, value_name = "PATH")]
     pub(crate) device: Option<PathBuf>,
     /// Host name of the snapshot. With label and path it says which snapshot came before.
     #[arg(long)]

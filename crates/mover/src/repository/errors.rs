@@ -4,7 +4,7 @@
 //! text. Their `Display` has many lines, with a backtrace and a request to report a bug: nothing of
 //! that is for users.
 
-use std::error::Error;
+use std::{error::Error, path::Path};
 
 use rustic_core::{ErrorKind, FileType, Id, RusticError, RusticResult};
 
@@ -59,13 +59,39 @@ pub(super) fn from_rustic(error: &RusticError, url: &str) -> MoverError {
     if let Some(object) = unreadable_object(&detail) {
         return MoverError::damaged(&object, CHANGED_CONTENTS);
     }
-    let is_undecryptable = error
-        .display_log()
-        .contains(&format!("{KIND}{}", ErrorKind::Cryptography));
-    if is_undecryptable || DAMAGE.iter().any(|part| detail.contains(part)) {
+    if is_of(error, ErrorKind::Cryptography) || DAMAGE.iter().any(|part| detail.contains(part)) {
         return MoverError::damaged("its index or a folder", &detail);
     }
     MoverError::repository(&detail)
+}
+
+/// The error of a restore. What the volume refused is no fault of the repository.
+pub(super) fn from_restore(error: &RusticError, url: &str, target: &Path) -> MoverError {
+    match from_rustic(error, url) {
+        MoverError::Repository { detail } if is_of(error, ErrorKind::InputOutput) => {
+            let action = detail.split(". ").next().unwrap_or(&detail);
+            MoverError::target(target, &format!("{action}: {}", volume_refusal(&detail)))
+        }
+        other => other,
+    }
+}
+
+/// What the file system of a volume answered, from a text of rustic_core with the `Debug` form of
+/// the error.
+pub(super) fn volume_refusal(text: &str) -> &str {
+    let is_full = ["StorageFull", "QuotaExceeded"]
+        .iter()
+        .any(|kind| text.contains(kind));
+    if is_full {
+        return "it is full: restore into a larger one";
+    }
+    let message = text.split_once("message: \"").map(|(_, rest)| rest);
+    let message = message.and_then(|rest| rest.split_once('"'));
+    message.map_or(text, |(message, _)| message)
+}
+
+fn is_of(error: &RusticError, kind: ErrorKind) -> bool {
+    error.display_log().contains(&format!("{KIND}{kind}"))
 }
 
 /// The same error; damage is in this pack. rustic_core names only the first digits of its id.
@@ -160,6 +186,27 @@ mod tests {
         .attach_context("tpe", FileType::Pack.to_string())
         .attach_context("id", "4f1c0a7d")
         .attach_context("location", "BlobLocation { offset: 7 }")
+    }
+
+    #[test]
+    fn what_the_volume_refuses_is_no_fault_of_the_repository() {
+        let error = |kind, os_error| {
+            let cause = std::io::Error::from_raw_os_error(os_error);
+            let cause = std::io::Error::other(format!("directory creation failed: `{cause:?}`"));
+            let text = "Failed to create the directory `{path}`. Please check the path.";
+            let error = RusticError::with_source(kind, text, cause).attach_context("path", "rd");
+            from_restore(&error, "s3://b", Path::new("/volume"))
+        };
+        let denied = error(ErrorKind::InputOutput, 13);
+        assert_eq!(denied.category(), "target");
+        let text = "/volume cannot be restored into: Failed to create the directory `rd`: Permission denied";
+        assert_eq!(denied.to_string(), text);
+        let full = error(ErrorKind::InputOutput, 28).to_string();
+        assert!(
+            full.ends_with("it is full: restore into a larger one"),
+            "{full}"
+        );
+        assert_eq!(error(ErrorKind::Backend, 13).category(), "repository");
     }
 
     #[test]

@@ -5,7 +5,21 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
+use super::errors::volume_refusal;
 use crate::{MoverError, StopFlag};
+
+/// Errors with which rustic_core panics where a file of the volume cannot be written or read back
+/// (rustic_core 0.13: `commands/restore.rs`, `backend/local_destination.rs`).
+const VOLUME_ERRORS: [&str; 8] = [
+    "DirectoryCreationFailed(",
+    "OpeningFileFailed(",
+    "SettingFileLengthFailed(",
+    "CouldNotSeekToPositionInFile(",
+    "CouldNotWriteToBuffer(",
+    "ReadingExactLengthOfFileFailed(",
+    "StorageFull",
+    "QuotaExceeded",
+];
 
 /// Runs an operation. A panic is an error with its message; if the operation was stopped, the
 /// reason for that is the error, whatever it led to.
@@ -28,14 +42,10 @@ fn from_panic(panic: &(dyn Any + Send)) -> MoverError {
         .map(String::as_str)
         .or_else(|| panic.downcast_ref::<&str>().copied())
         .unwrap_or("a panic without a message");
-    // rustic_core panics where a restored file cannot be written; the error is in the message.
-    let is_full = ["StorageFull", "QuotaExceeded"]
-        .iter()
-        .any(|kind| message.contains(kind));
-    if is_full {
+    if VOLUME_ERRORS.iter().any(|error| message.contains(error)) {
         return MoverError::Target {
             path: "the volume".to_owned(),
-            detail: "it is full: restore into a larger one".to_owned(),
+            detail: volume_refusal(message).to_owned(),
         };
     }
     MoverError::panicked(readable(message))
@@ -83,6 +93,18 @@ mod tests {
             Err::<(), _>(error).map_err(|error| panic!("{error:?}"))
         });
         assert_eq!(error.unwrap_err().category(), "target");
+    }
+
+    #[test]
+    fn a_volume_that_cannot_be_written_is_recognized_in_a_panic() {
+        let error = run::<()>(&StopFlag::default(), || {
+            let cause = std::io::Error::from_raw_os_error(30);
+            panic!("called `Result::unwrap()` on an `Err` value: OpeningFileFailed({cause:?})")
+        });
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            "the volume cannot be restored into: Read-only file system"
+        );
     }
 
     #[test]

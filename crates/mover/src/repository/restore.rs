@@ -16,12 +16,13 @@ use serde_json::json;
 
 use super::{
     Job, Report, Repository, block,
-    errors::{OrMoverError as _, to_rustic},
+    errors::{OrMoverError as _, from_restore, to_rustic},
     record::{VolumeKind, VolumeRecord},
     session::Session,
+    source::moment,
     verify::Verification,
 };
-use crate::{MoverError, failures::FailureLog};
+use crate::{MoverError, failures::FailureLog, volume::Attributes};
 
 /// The folder that a new ext file system has at its root.
 const LOST_AND_FOUND: &str = "lost+found";
@@ -154,11 +155,11 @@ impl FolderRestore<'_> {
         let plan = self
             .opened
             .prepare_restore(&options, self.nodes()?, &destination, false)
-            .ours(self.url)?;
+            .map_err(|error| from_restore(&error, self.url, target))?;
         let restored = self
             .opened
             .restore(plan, &options, self.nodes()?, &destination);
-        restored.ours(self.url)?;
+        restored.map_err(|error| from_restore(&error, self.url, target))?;
         let failures = FailureLog::default();
         let root_failures = self.root.as_ref().map(|root| root.apply(target));
         for reason in root_failures.iter().flatten() {
@@ -291,17 +292,13 @@ fn remove_outdated(path: &Path, node: &Node, keeps_unchanged: bool) -> io::Resul
     let can_stay = if node.is_dir() {
         metadata.is_dir()
     } else {
-        let modified = node
-            .meta
-            .mtime
-            .map(|time| (time.as_second(), i64::from(time.subsec_nanosecond())));
         keeps_unchanged
             && node.is_file()
             && metadata.is_file()
             && node.meta.links < 2
             && metadata.nlink() < 2
             && metadata.len() == node.meta.size
-            && modified == Some((metadata.mtime(), metadata.mtime_nsec()))
+            && node.meta.mtime.map(moment) == Some(Attributes::without_extended(&metadata).modified)
     };
     if can_stay { Ok(()) } else { remove(path) }
 }

@@ -227,6 +227,12 @@ fn node(entry: &Entry, failures: &FailureLog) -> Node {
     if let Err(reason) = add_extended(&mut meta, &entry.attributes.extended) {
         failures.record(&entry.path, &reason);
     }
+    if meta.mtime.is_none() {
+        let modified = entry.attributes.modified;
+        let reason =
+            format!("its time is missing, as {modified} is beyond the years of the format");
+        failures.record(&entry.path, &reason);
+    }
     let name = entry.path.file_name().unwrap_or_default();
     Node::new_node(name, node_type, meta)
 }
@@ -288,6 +294,17 @@ fn timestamp(moment: Moment) -> Option<Timestamp> {
     Timestamp::new(moment.seconds, nanoseconds).ok()
 }
 
+/// The moment as file systems count it: nanoseconds go forwards from the second before it, also
+/// before 1970, where a timestamp has negative ones.
+pub(super) fn moment(timestamp: Timestamp) -> Moment {
+    let nanoseconds = timestamp.subsec_nanosecond();
+    let borrow = i64::from(nanoseconds < 0);
+    Moment {
+        seconds: timestamp.as_second() - borrow,
+        nanoseconds: i64::from(nanoseconds) + borrow * 1_000_000_000,
+    }
+}
+
 /// Permissions with setuid, setgid and sticky as Go writes them.
 fn go_permissions(mode: u32) -> u32 {
     let special = [
@@ -318,6 +335,23 @@ mod tests {
     fn permissions_survive_the_way_through_go() {
         for mode in [0, 0o644, 0o4755, 0o2750, 0o1777, 0o7777] {
             assert_eq!(unix_permissions(go_permissions(mode)), mode);
+        }
+    }
+
+    #[test]
+    fn times_before_and_after_1970_survive_the_way_through_the_format() {
+        for (seconds, nanoseconds) in [
+            (0, 0),
+            (3, 4),
+            (-1, 0),
+            (-1, 999_999_999),
+            (-315_619_200, 123_456_789),
+        ] {
+            let time = Moment {
+                seconds,
+                nanoseconds,
+            };
+            assert_eq!(timestamp(time).map(moment), Some(time));
         }
     }
 }

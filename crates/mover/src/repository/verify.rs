@@ -13,10 +13,10 @@ use std::{
 
 use rustic_core::repofile::{Node, NodeType};
 
-use super::source::unix_permissions;
+use super::source::{moment, unix_permissions};
 use crate::{
     failures::FailureLog,
-    volume::{Attributes, ExtendedAttribute, Moment, NOT_OURS},
+    volume::{Attributes, ExtendedAttribute, NOT_OURS},
 };
 
 pub(super) struct Verification<'a> {
@@ -173,10 +173,7 @@ fn saved_attributes(node: &Node, found: &Attributes) -> Attributes {
         mode: meta.mode.map_or(found.mode, unix_permissions),
         uid: meta.uid.unwrap_or(found.uid),
         gid: meta.gid.unwrap_or(found.gid),
-        modified: meta.mtime.map_or(found.modified, |time| Moment {
-            seconds: time.as_second(),
-            nanoseconds: time.subsec_nanosecond().into(),
-        }),
+        modified: meta.mtime.map_or(found.modified, moment),
         extended,
     }
 }

@@ -108,9 +108,16 @@ pub(crate) fn fill(root: &Path) {
     set("", "user.root", b"of the root");
     chown(root, Some(999), Some(998)).unwrap();
     fs::set_permissions(root, Permissions::from_mode(0o2700)).unwrap();
-    let old = std::time::UNIX_EPOCH + std::time::Duration::new(1_000_000_000, 123_456_789);
-    for name in ["folder/large", "folder", ""] {
-        let times = fs::FileTimes::new().set_modified(old).set_accessed(old);
+    let after_1970 = std::time::UNIX_EPOCH + std::time::Duration::new(1_000_000_000, 123_456_789);
+    let before_1970 = std::time::UNIX_EPOCH - std::time::Duration::new(315_619_199, 876_543_211);
+    for (name, time) in [
+        ("folder/large", after_1970),
+        ("empty", before_1970),
+        ("folder/empty", before_1970),
+        ("folder", after_1970),
+        ("", after_1970),
+    ] {
+        let times = fs::FileTimes::new().set_modified(time).set_accessed(time);
         File::open(path(name)).unwrap().set_times(times).unwrap();
     }
 }

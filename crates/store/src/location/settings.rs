@@ -95,11 +95,7 @@ pub(super) fn known(
         .keys()
         .find(|key| !keys.contains(&key.as_str()) && !OF_ALL.contains(&key.as_str()));
     if let Some(other) = unknown {
-        let known = if keys.is_empty() {
-            "none".to_owned()
-        } else {
-            keys.join(", ")
-        };
+        let known = [keys, &OF_ALL].concat().join(", ");
         let message = format!(
             "there is no such setting here: correct or remove it (known are {known}), or have the location served by its plugin \
              (--object-store-plugins)"
