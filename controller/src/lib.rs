@@ -13,6 +13,7 @@ mod backup_turns;
 mod claims;
 mod config_maps;
 mod connect;
+mod controllers;
 mod copies;
 mod deletion;
 mod discovery;
@@ -39,7 +40,7 @@ mod testing;
 mod verification;
 mod volumes;
 
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{future::Future, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use backup_actions::backup::built_in;
@@ -51,49 +52,29 @@ use backup_lock::{
 use backup_plugins::{Host, Options};
 use backup_runtime::{
     Cluster,
-    clock::Clock,
     events::Events,
     health::{self, Health},
     leader::{Elector, Leadership},
     signal,
 };
-use backup_store::Throttle;
-use futures::{
-    FutureExt as _,
-    future::{BoxFuture, try_join_all},
-};
-use jiff::tz::TimeZone;
+use futures::future::BoxFuture;
 use kube::Client;
-use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 pub use args::{Args, LogFormat, LogLevel, velero_flags::refusal_of_velero_flag};
-use backup::{Backups, prepare::Settings};
-use claims::ClaimsController;
-use copies::{CopyController, RunningCopies};
-use deletion::DeletionController;
-use discovery::KnownGroups;
+use controllers::Parts;
 use download::DownloadContext;
-use drill::DrillController;
 use hooks::exec::InCluster;
 use job::{
-    JobContext, dispatcher,
+    JobContext,
     operations::{call::Registry, poller::PollConfig},
 };
 use location::Locations;
-use location_validation::{LocationController, SecretVersions};
 use metrics::Metrics;
-use notify::{NotificationController, NotifySettings};
-use recent_deletions::RecentDeletions;
 use restore::{ItemMemory, Planner, Restores};
-use retention::RetentionController;
-use schedule::ScheduleController;
-use server_status::ServerStatusController;
 use startup::LedgerHome;
-use sync::{SkipCache, SyncController, WatchedBackups};
-use verification::VerificationController;
-use volumes::{data_mover::DataMover, snapshot_locations::SnapshotLocations};
+use volumes::snapshot_locations::SnapshotLocations;
 
 /// Time for controllers to stop after the process was asked to end; the pod's grace period is a
 /// little longer.
@@ -112,26 +93,13 @@ pub fn run(args: Args) -> BoxFuture<'static, anyhow::Result<()>> {
 
 async fn start(args: Args) -> anyhow::Result<()> {
     init_logs(args.log_level, args.log_format);
-    for feature in args.unknown_features() {
-        tracing::warn!(
-            feature,
-            "--features names a feature that is not known here; it changes nothing"
-        );
-    }
+    warn_of_unknown_features(&args);
     let notify = args.notify()?;
     let (client, silent_client) = connect::clients(args.kubeconfig.as_deref()).await?;
     let GuardedProfiles {
         profiles, unusable, ..
     } = protected_profile::profiles(args.profiles.as_deref(), &args.guard)?;
-    startup::check(&client, &args.namespace, engine(&profiles)).await?;
-    if engine(&profiles) && args.mover().is_some() {
-        startup::check_transfers(&client).await?;
-    }
-    let installation = if engine(&profiles) {
-        startup::installation(&client, &args.namespace).await?
-    } else {
-        String::new()
-    };
+    let installation = check_cluster(&args, &client, engine(&profiles)).await?;
     let LedgerHome {
         ledgers,
         installations: named,
@@ -156,35 +124,13 @@ async fn start(args: Args) -> anyhow::Result<()> {
     for profile in &unusable {
         metrics.profile_unusable(&profile.name);
     }
-    let listener = tokio::net::TcpListener::bind(args.metrics_address)
-        .await
-        .with_context(|| {
-            format!(
-                "can not listen on {}: choose another address with --metrics-address",
-                args.metrics_address
-            )
-        })?;
+    let listener = listener(args.metrics_address).await?;
     let host = host();
     let elector = args
         .leader_elect
         .then(|| Elector::new(client.clone(), &args.namespace, &host));
-    let plugins = Host::new(Options {
-        folder: args.plugin_dir.clone(),
-        features: args.features.clone(),
-        namespace: args.namespace.clone(),
-        kubeconfig: args.kubeconfig.clone(),
-        limit: args.plugin_timeout.as_std(),
-    });
-    let cluster = Cluster {
-        client: client.clone(),
-        namespace: args.namespace.clone(),
-        leadership: elector
-            .as_ref()
-            .map_or_else(Leadership::always, Elector::leadership),
-        events: Events::new(client.clone(), &host),
-        patch_budget: args.resource_timeout.as_std(),
-        page_size: args.client_page_size,
-    };
+    let plugins = plugins(&args);
+    let cluster = cluster(&args, &client, elector.as_ref(), &host);
     let scraped = metrics::router(Arc::clone(&metrics), cluster.leadership.clone());
     let server = axum::serve(listener, health::router(health.clone()).merge(scraped));
     let moved = startup::follow(
@@ -193,32 +139,25 @@ async fn start(args: Args) -> anyhow::Result<()> {
         args.namespace.clone(),
         installations,
     );
-    let locations = Locations::new(
-        client,
-        &args.namespace,
-        &args.default_backup_storage_location,
-        plugins.clone(),
-        &args.object_store_plugins,
-        args.allowed_places(),
-    );
-    let registry = Registry::new(
-        built_in(&cluster, args.csi(), &Arc::default()),
-        backup_actions::restore::operating(&cluster),
-        plugins.clone(),
-    );
-    let concurrency = usize::from(args.item_operation_concurrency);
     let job = JobContext {
-        cluster: cluster.clone(),
+        polling: polling(&args, &cluster, &plugins),
         ledger,
-        locations: locations.clone(),
+        locations: Locations::new(
+            client,
+            &args.namespace,
+            &args.default_backup_storage_location,
+            plugins.clone(),
+            &args.object_store_plugins,
+            args.allowed_places(),
+        ),
         metrics,
-        polling: PollConfig::new(registry, concurrency, args.operation_pace().as_std()),
         resource_timeout: args.resource_timeout.as_std(),
         stop: stop.clone(),
+        cluster,
     };
     let download = DownloadContext {
-        cluster,
-        locations,
+        cluster: job.cluster.clone(),
+        locations: job.locations.clone(),
         flush_requests: job.polling.flush_requests.clone(),
         files_address: args.files_address.filter(|_| job.ledger.profile().engine),
         files_service: args.files_service.clone(),
@@ -230,30 +169,17 @@ async fn start(args: Args) -> anyhow::Result<()> {
         "started"
     );
 
-    let others = guards.iter().filter(|guard| !guard.profile.is_velero());
-    let restores = Arc::new(Restores {
-        has_mover: args.mover().is_some(),
-        executor: Arc::new(InCluster::new(
-            silent_client.clone(),
-            job.cluster.leadership.clone(),
-        )),
-        plugins: plugins.clone(),
-        snapshot_locations: SnapshotLocations {
-            cluster: job.cluster.clone(),
-            plugins: plugins.clone(),
-        },
-        installation: installation.clone(),
-        default_item_operation_timeout: args.default_item_operation_timeout,
-        guarded: others.flat_map(|guard| guard.profile.types()).collect(),
-        slots: usize::from(args.concurrent_restores),
-        order: args.restore_resource_priorities.clone().unwrap_or_default(),
-        api_group_versions: args.api_group_versions(),
-        limits: args.restore_limits(),
-        memory: ItemMemory::new(args.restore_item_memory),
-        default_modifier: args.default_modifier().map(str::to_owned),
-    });
+    let restores = restores(
+        &args,
+        &job,
+        &guards,
+        &silent_client,
+        &plugins,
+        &installation,
+    );
+    let restores = Arc::new(restores);
     let files = download::files::serve(download.clone(), Planner::new(&job, Arc::clone(&restores)));
-    let controllers = controllers(Parts {
+    let controllers = controllers::run(Parts {
         args,
         notify,
         silent_client,
@@ -270,6 +196,99 @@ async fn start(args: Args) -> anyhow::Result<()> {
         result = async { server.await } => result.context("the health server ended"),
         result = files => result.context("the server of files ended"),
         error = moved => Err(error),
+    }
+}
+
+fn warn_of_unknown_features(args: &Args) {
+    for feature in args.unknown_features() {
+        tracing::warn!(
+            feature,
+            "--features names a feature that is not known here; it changes nothing"
+        );
+    }
+}
+
+/// Checks the cluster and the namespace. Returns the unique name of the installation; empty if our
+/// controllers do not process Velero's objects.
+async fn check_cluster(args: &Args, client: &Client, engine: bool) -> anyhow::Result<String> {
+    startup::check(client, &args.namespace, engine).await?;
+    if !engine {
+        return Ok(String::new());
+    }
+    if args.mover().is_some() {
+        startup::check_transfers(client).await?;
+    }
+    startup::installation(client, &args.namespace).await
+}
+
+/// Listens for requests for the health and the metrics of the process.
+async fn listener(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| {
+        format!("can not listen on {address}: choose another address with --metrics-address")
+    })
+}
+
+fn plugins(args: &Args) -> Host {
+    Host::new(Options {
+        folder: args.plugin_dir.clone(),
+        features: args.features.clone(),
+        namespace: args.namespace.clone(),
+        kubeconfig: args.kubeconfig.clone(),
+        limit: args.plugin_timeout.as_std(),
+    })
+}
+
+fn cluster(args: &Args, client: &Client, elector: Option<&Elector>, host: &str) -> Cluster {
+    Cluster {
+        client: client.clone(),
+        namespace: args.namespace.clone(),
+        leadership: elector.map_or_else(Leadership::always, Elector::leadership),
+        events: Events::new(client.clone(), host),
+        patch_budget: args.resource_timeout.as_std(),
+        page_size: args.client_page_size,
+    }
+}
+
+/// How the operations that actions have started are polled.
+fn polling(args: &Args, cluster: &Cluster, plugins: &Host) -> PollConfig {
+    let registry = Registry::new(
+        built_in(cluster, args.csi(), &Arc::default()),
+        backup_actions::restore::operating(cluster),
+        plugins.clone(),
+    );
+    let concurrency = usize::from(args.item_operation_concurrency);
+    PollConfig::new(registry, concurrency, args.operation_pace().as_std())
+}
+
+fn restores(
+    args: &Args,
+    job: &JobContext,
+    guards: &[ProtectedProfile],
+    silent_client: &Client,
+    plugins: &Host,
+    installation: &str,
+) -> Restores {
+    let others = guards.iter().filter(|guard| !guard.profile.is_velero());
+    Restores {
+        has_mover: args.mover().is_some(),
+        executor: Arc::new(InCluster::new(
+            silent_client.clone(),
+            job.cluster.leadership.clone(),
+        )),
+        plugins: plugins.clone(),
+        snapshot_locations: SnapshotLocations {
+            cluster: job.cluster.clone(),
+            plugins: plugins.clone(),
+        },
+        installation: installation.to_owned(),
+        default_item_operation_timeout: args.default_item_operation_timeout,
+        guarded: others.flat_map(|guard| guard.profile.types()).collect(),
+        slots: usize::from(args.concurrent_restores),
+        order: args.restore_resource_priorities.clone().unwrap_or_default(),
+        api_group_versions: args.api_group_versions(),
+        limits: args.restore_limits(),
+        memory: ItemMemory::new(args.restore_item_memory),
+        default_modifier: args.default_modifier().map(str::to_owned),
     }
 }
 
@@ -328,241 +347,6 @@ async fn drain(
             tracing::warn!("not everything stopped in time; it is resumed by the next replica");
             Ok(())
         })
-}
-
-/// The parts of which the controllers are built.
-struct Parts {
-    args: Args,
-    /// Where notifications are sent.
-    notify: Option<NotifySettings>,
-    /// A client for connections that may be silent for hours.
-    silent_client: Client,
-    /// All profiles that are guarded, with their ledgers.
-    guards: Arc<[ProtectedProfile]>,
-    installation: String,
-    plugins: Host,
-    health: Health,
-    job: JobContext,
-    restores: Arc<Restores>,
-    download: DownloadContext,
-}
-
-/// Runs all controllers until they are asked to end or one fails. They begin at the first poll.
-async fn controllers(parts: Parts) -> anyhow::Result<()> {
-    let Parts {
-        args,
-        notify,
-        silent_client,
-        guards,
-        installation,
-        plugins,
-        health,
-        job,
-        restores,
-        download,
-    } = parts;
-    let JobContext {
-        cluster,
-        ledger,
-        locations,
-        metrics,
-        stop,
-        ..
-    } = job.clone();
-    let claims = ClaimsController {
-        cluster: cluster.clone(),
-        metrics: Arc::clone(&metrics),
-        protected: guards,
-    };
-    let mut all: Vec<(&str, BoxFuture<'static, anyhow::Result<()>>)> =
-        vec![("claims", claims.run(stop.clone()).map(Ok).boxed())];
-    if ledger.profile().engine {
-        let snapshot_locations = SnapshotLocations {
-            cluster: cluster.clone(),
-            plugins: plugins.clone(),
-        };
-        let deletions = RecentDeletions::default();
-        let running_copies = RunningCopies::default();
-        let backups = Backups {
-            silent_client: silent_client.clone(),
-            plugins: plugins.clone(),
-            snapshot_locations: snapshot_locations.clone(),
-            settings: Settings::of(&args),
-            slots: usize::from(args.concurrent_backups).max(1),
-            installation: installation.clone(),
-            only_related_cluster_resources: args.only_related_cluster_resources,
-            groups: KnownGroups::new(args.groups_without_items.clone()),
-            item_block_workers: usize::from(args.item_block_worker_count),
-        };
-        let location = LocationController {
-            cluster: cluster.clone(),
-            locations: locations.clone(),
-            metrics: Arc::clone(&metrics),
-            frequency: args.store_validation_frequency,
-            secrets: SecretVersions::default(),
-            validations: Mutex::default(),
-        };
-        let retention = RetentionController::new(
-            cluster.clone(),
-            locations.clone(),
-            Arc::clone(&metrics),
-            args.retention_pace().as_std(),
-            retention::brake(args.retention_max_share),
-        );
-        let schedule = ScheduleController {
-            cluster: cluster.clone(),
-            metrics: Arc::clone(&metrics),
-            dialect: args.cron_dialect,
-            skip_immediately: args.schedule_skip_immediately,
-            zone: TimeZone::system(),
-            refused_slots: Mutex::default(),
-        };
-        let verification = VerificationController {
-            cluster: cluster.clone(),
-            locations: locations.clone(),
-            metrics: Arc::clone(&metrics),
-            limits: args.restore_limits(),
-            throttle: Arc::new(Throttle::new(Some(args.verify_read_limit))),
-            stop: stop.clone(),
-        };
-        let drill = DrillController {
-            cluster: cluster.clone(),
-            locations: locations.clone(),
-            metrics: Arc::clone(&metrics),
-            limits: args.restore_limits(),
-            sweep_due: Notify::default(),
-        };
-        let server_status = ServerStatusController {
-            cluster: cluster.clone(),
-            plugins: plugins.clone(),
-            csi: args.csi(),
-            object_store_plugins: args.object_store_plugins.clone(),
-        };
-        let deletion = DeletionController {
-            cluster: cluster.clone(),
-            locations: locations.clone(),
-            snapshot_locations,
-            plugins: plugins.clone(),
-            ledger,
-            metrics: Arc::clone(&metrics),
-            recent: deletions.clone(),
-            copies: running_copies.clone(),
-            limits: args.restore_limits(),
-        };
-        let copies = CopyController {
-            cluster: cluster.clone(),
-            locations: locations.clone(),
-            metrics: Arc::clone(&metrics),
-            installation: installation.clone(),
-            running: running_copies,
-            stop: stop.clone(),
-        };
-        let sync = SyncController {
-            cluster: cluster.clone(),
-            locations: locations.clone(),
-            metrics: Arc::clone(&metrics),
-            deletions,
-            period: args.backup_sync_period,
-            default_location: args.default_backup_storage_location.clone(),
-            leftovers: backups.leftovers(&job),
-            incomplete_ttl: args.stray_folder_ttl.as_std(),
-            started: Clock::Boot.now(),
-            skip_cache: SkipCache::default(),
-            watched: WatchedBackups::default(),
-            stop: stop.clone(),
-        };
-        let backups = dispatcher::run(job.clone(), backups, health.clone(), "backups");
-        let restores = dispatcher::run::<Restores>(job, restores, health.clone(), "restores");
-        all.push(("backup", backups.map(Ok).boxed()));
-        all.push(("restore", restores.map(Ok).boxed()));
-        all.push((
-            "location",
-            location.run(health.clone(), stop.clone()).map(Ok).boxed(),
-        ));
-        all.push((
-            "deletion",
-            deletion.run(health.clone(), stop.clone()).map(Ok).boxed(),
-        ));
-        all.push(("sync", sync.run(health.clone()).map(Ok).boxed()));
-        all.push(("copies", copies.run(health.clone()).map(Ok).boxed()));
-        all.push((
-            "retention",
-            retention.run(health.clone(), stop.clone()).map(Ok).boxed(),
-        ));
-        all.push((
-            "schedule",
-            schedule.run(health.clone(), stop.clone()).map(Ok).boxed(),
-        ));
-        all.push((
-            "verification",
-            verification.run(health.clone()).map(Ok).boxed(),
-        ));
-        all.push((
-            "drill",
-            drill.run(health.clone(), stop.clone()).map(Ok).boxed(),
-        ));
-        if let Some(settings) = notify {
-            let notifications = NotificationController {
-                cluster: cluster.clone(),
-                metrics: Arc::clone(&metrics),
-                settings,
-                installation,
-            };
-            all.push(("notifications", notifications.run(stop.clone()).boxed()));
-        }
-        if let Some(settings) = args.mover() {
-            let mover = DataMover::new(cluster.clone(), locations.clone(), settings);
-            all.push((
-                "data mover",
-                mover.run(health.clone(), stop.clone()).map(Ok).boxed(),
-            ));
-            let measured =
-                metrics::stored::volume_data::run(cluster.clone(), metrics, stop.clone());
-            all.push(("volume data metrics", measured.map(Ok).boxed()));
-        }
-        all.push((
-            "download",
-            download::run(download, health.clone(), stop.clone())
-                .map(Ok)
-                .boxed(),
-        ));
-        all.push((
-            "server status",
-            server_status.run(health, stop.clone()).map(Ok).boxed(),
-        ));
-        all.push((
-            "plugins",
-            async move { plugins.run(stop).await }.map(Ok).boxed(),
-        ));
-    } else {
-        tracing::info!("a Velero server does the work here; looking after the lock only");
-    }
-    all.retain(|(name, _)| args.runs(name));
-    // Each runs in its own task, so that one that computes does not block the others.
-    let tasks = all.into_iter().map(|(name, controller)| {
-        let task = AbortOnDrop(tokio::spawn(controller));
-        async move {
-            task.join()
-                .await
-                .with_context(|| format!("the {name} controller ended"))
-        }
-    });
-    try_join_all(tasks).await.map(|_| ())
-}
-
-/// A task that does not outlive its handle.
-struct AbortOnDrop(tokio::task::JoinHandle<anyhow::Result<()>>);
-
-impl AbortOnDrop {
-    async fn join(mut self) -> anyhow::Result<()> {
-        (&mut self.0).await?
-    }
-}
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 /// Writes logs as lines to standard error; `RUST_LOG` is the filter, by default the level without

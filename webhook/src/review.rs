@@ -1,6 +1,7 @@
 //! Answers AdmissionReviews.
 
 mod author;
+mod claiming;
 mod deletion;
 mod reading;
 
@@ -13,17 +14,8 @@ use axum::{
     http::{StatusCode, Uri},
     response::{IntoResponse, Response},
 };
-use backup_core::{
-    cron::Dialect,
-    event_reason::EventReason,
-    profile::{Mode, OnConflict, Profile, ScopeRule, published::UnusableProfile},
-};
-use backup_lock::{
-    ObjectKey, ObjectKind, ProtectedProfile,
-    admission::{ClaimRequest, Running},
-    ledger::Ask,
-    observe::{Objects, ObserveError},
-};
+use backup_core::{cron::Dialect, profile::published::UnusableProfile};
+use backup_lock::ProtectedProfile;
 use k8s_openapi::api::authentication::v1::UserInfo;
 use kube::core::{
     DynamicObject, Status,
@@ -31,17 +23,14 @@ use kube::core::{
 };
 use tokio::time::{Instant, timeout_at};
 
-use self::author::Author;
+use self::{author::Author, claiming::ClaimReview};
 use crate::{
     absent_namespaces,
     admission_review::{no_review, request_of},
-    admit::{
-        self, Change, Decision, WantedClaim,
-        denial::{self, ConflictingRequest},
-    },
+    admit::{self, Change, Decision, WantedClaim, denial},
     authorization::Authorization,
     callers::Callers,
-    claims::{Claims, Verdict},
+    claims::Claims,
     external_leases::ExternalLeases,
     metrics::Metrics,
     peers::{self, Peers},
@@ -229,170 +218,18 @@ impl Webhook {
                 self.change(claims.protected(), *change, user, deadline)
                     .await
             }
-            Decision::Claim(claiming) => {
-                Box::pin(self.claim(claims, *claiming, user, deadline)).await
+            Decision::Claim(wanted) => {
+                let review = ClaimReview {
+                    webhook: self,
+                    claims,
+                    wanted: *wanted,
+                    user,
+                    deadline,
+                };
+                Box::pin(review.answer()).await
             }
         };
         answer.unwrap_or_else(|why| Answer::trouble(&why))
-    }
-
-    /// Claims a place. An error is a failure of the webhook.
-    async fn claim(
-        &self,
-        claims: &Claims,
-        claiming: WantedClaim,
-        user: &UserInfo,
-        deadline: Instant,
-    ) -> Result<Answer, String> {
-        let WantedClaim {
-            key,
-            uid,
-            scope,
-            spec,
-            since,
-            dry_run,
-            on_conflict,
-            break_glass,
-            revives,
-            schedule,
-        } = claiming;
-        let protected = claims.protected();
-        let group = &protected.profile.group;
-        let creates = revives.is_empty() && !key.kind.is_deletion();
-        let objects = protected.store.objects();
-        let is_new = revives.is_empty() && key.kind != ObjectKind::Deletion;
-        let taken = async {
-            if is_new {
-                in_time(deadline, Box::pin(is_taken(objects, &key, &uid))).await
-            } else {
-                Ok(false)
-            }
-        };
-        let footprint = in_time(deadline, objects.footprint(&key, &spec));
-        let is_owner = in_time(deadline, self.is_owner(protected, &key, user));
-        let (footprint, taken, is_owner) = tokio::join!(footprint, taken, is_owner);
-        // Regardless of the object that has the name: a refused one is never stored, so it needs no
-        // place.
-        if taken? {
-            return Ok(Answer::refuse(
-                denial::exists(&protected.profile, &key),
-                "invalid",
-            ));
-        }
-        let footprint = footprint?;
-        let author = Author {
-            user,
-            is_owner: is_owner?,
-        };
-        let lacking = Box::pin(self.lacking(protected, &key, &spec, &footprint, author));
-        if let Some(refusal) = in_time(deadline, lacking).await? {
-            return Ok(Answer::refuse(refusal, "denied"));
-        }
-        if let Some(refusal) = self
-            .lacking_deletion(protected, &key, &spec, &footprint, user, deadline)
-            .await?
-        {
-            return Ok(Answer::refuse(refusal, "denied"));
-        }
-        let mut ask = Ask {
-            queue: on_conflict == OnConflict::Queue,
-            insists: on_conflict == OnConflict::Wait,
-            creates,
-            revives,
-            requester: requester(user, &protected.profile, &key, schedule.as_deref()),
-            ..Ask::default()
-        };
-        if let Some(reason) = break_glass {
-            if !in_time(
-                deadline,
-                self.authorization.may_break_glass(user, &key.namespace),
-            )
-            .await?
-            {
-                return Ok(Answer::refuse(
-                    denial::may_not_break(group, &key, name_of(user)),
-                    "denied",
-                ));
-            }
-            ask.forced = Some(format!("{}: {reason}", name_of(user)));
-            ask.urgent = true;
-        }
-        let broken = ask.forced.is_some();
-        if protected.profile.policy.mode == Mode::Warn && !broken {
-            // Our own controller waits for its turn; another operator starts at once.
-            ask.queue = protected.profile.engine && !key.kind.is_deletion();
-            ask.forced = (!ask.queue).then(|| "mode warn".to_owned());
-        }
-        let foreign = in_time(deadline, self.external_leases.holder(protected, &scope)).await?;
-        let foreign = foreign.filter(|holder| holder.key != key);
-        let claim_request = ClaimRequest {
-            key: key.clone(),
-            uid: uid.clone(),
-            footprint: footprint.clone(),
-            since,
-            intent: key.kind == ObjectKind::Restore && !protected.times.intent.is_zero(),
-            ask,
-            running: foreign.map(|holder| Running {
-                key: holder.key,
-                uid: holder.uid,
-                since: holder.created,
-            }),
-        };
-        let verdict = if dry_run {
-            claims.evaluate(&scope, claim_request, deadline).await
-        } else {
-            claims.claim(&scope, claim_request, deadline).await
-        };
-        let asked = ConflictingRequest {
-            group,
-            key: &key,
-            footprint: &footprint,
-            whole_scope: !matches!(protected.profile.scope, ScopeRule::Cluster),
-            may_queue: protected.profile.engine && key.kind == ObjectKind::Restore,
-        };
-        Ok(match verdict {
-            Verdict::Granted => Answer::pass("admitted"),
-            Verdict::Waiting(blockers) => {
-                let turn = "is admitted, and starts once nothing is in its way";
-                Answer::warn(denial::warning(&key, &blockers, turn), "queued")
-            }
-            Verdict::Forced(blockers) if broken => {
-                let done = "is admitted by break-glass beside";
-                let warning = denial::warning(&key, &blockers, done);
-                if !dry_run {
-                    let note = format!("{} by {}", warning, name_of(user));
-                    self.authorization.emit_event(
-                        &protected.profile,
-                        &key,
-                        &uid,
-                        EventReason::BreakGlass,
-                        &note,
-                    );
-                }
-                Answer::warn(warning, "forced")
-            }
-            Verdict::Forced(blockers) => {
-                let done = "would be refused if this were not mode warn";
-                Answer::warn(denial::warning(&key, &blockers, done), "warned")
-            }
-            Verdict::Blocked(blockers)
-                if key.kind == ObjectKind::Deletion
-                    && self.is_terminating(protected, &key, deadline).await =>
-            {
-                Answer::warn(
-                    denial::warning(&key, &blockers, "goes with its namespace, beside"),
-                    "passed",
-                )
-            }
-            Verdict::Blocked(blockers) => Answer::refuse(
-                denial::conflict(asked, &blockers, on_conflict == OnConflict::Wait),
-                "denied",
-            ),
-            Verdict::Full(why) => Answer::refuse(denial::full(group, &key, &why), "denied"),
-            Verdict::Trouble(why, seconds) => {
-                Answer::refuse(denial::trouble(&why, seconds), "errored")
-            }
-        })
     }
 
     /// Refuses to let an object that runs, or may soon, touch more than it was admitted for.
@@ -427,30 +264,6 @@ impl Webhook {
         Ok(lacking.map_or(Answer::pass("passed"), |status| {
             Answer::refuse(status, "denied")
         }))
-    }
-
-    /// Whether the namespace of an object is being deleted: then none of its objects can be kept.
-    async fn is_terminating(
-        &self,
-        protected: &ProtectedProfile,
-        key: &ObjectKey,
-        deadline: Instant,
-    ) -> bool {
-        let read = protected
-            .store
-            .objects()
-            .namespace_is_terminating(&key.namespace);
-        matches!(timeout_at(deadline, read).await, Ok(Ok(true)))
-    }
-}
-
-/// Whether another object of this name is stored. If the API server does not accept the name, no
-/// object has it.
-async fn is_taken(objects: &Objects, key: &ObjectKey, uid: &str) -> Result<bool, ObserveError> {
-    match objects.read(key).await {
-        Ok(stored) => Ok(stored.is_some_and(|stored| stored.uid != uid)),
-        Err(error) if error.is_final() => Ok(false),
-        Err(error) => Err(error),
     }
 }
 
@@ -490,24 +303,6 @@ async fn in_time<T, E: ToString>(
         Ok(outcome) => outcome.map_err(|error| error.to_string()),
         Err(_) => Err(NO_ANSWER.to_owned()),
     }
-}
-
-/// The requester whose share of the ledger an object counts against: the user, or the schedule if
-/// an account of the object's installation created it for one; empty: none. Labels set by any other
-/// user are not trusted.
-fn requester(
-    user: &UserInfo,
-    profile: &Profile,
-    key: &ObjectKey,
-    schedule: Option<&str>,
-) -> String {
-    let name = name_of(user);
-    if !profile.is_velero() || !is_of_installation(name, &key.namespace) {
-        return format!("user {name:?}");
-    }
-    schedule
-        .map(|schedule| format!("schedule {}/{schedule}", key.namespace))
-        .unwrap_or_default()
 }
 
 /// Whether this user is a service account of the object's namespace, which is the namespace of its
@@ -635,42 +430,6 @@ mod fuzz;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_share_is_a_persons_or_a_schedules_of_the_installation() {
-        for (user, namespace, schedule, expected) in [
-            ("alice", "velero", None, "user \"alice\""),
-            ("alice", "velero", Some("forged"), "user \"alice\""),
-            (
-                "system:serviceaccount:velero:backup-controller",
-                "velero",
-                Some("nightly"),
-                "schedule velero/nightly",
-            ),
-            (
-                "system:serviceaccount:velero:backup-controller",
-                "velero",
-                None,
-                "",
-            ),
-            (
-                "system:serviceaccount:team:robot",
-                "velero",
-                Some("forged"),
-                "user \"system:serviceaccount:team:robot\"",
-            ),
-        ] {
-            let user = UserInfo {
-                username: Some(user.to_owned()),
-                ..UserInfo::default()
-            };
-            let key = ObjectKey::backup(namespace, "b");
-            assert_eq!(
-                requester(&user, &Profile::velero(), &key, schedule),
-                expected
-            );
-        }
-    }
 
     #[test]
     fn an_answer_leaves_before_the_caller_gives_up() {

@@ -31,6 +31,8 @@ const MAX_GUARDS: f64 = 2.4;
 const MAX_LONG_LINES: f64 = 18.0;
 /// Bound on all product code.
 const MAX_PARTICIPLE_TYPES: f64 = 4.0;
+/// Maximum length of a function (lines), with its signature.
+const MAX_FUNCTION_LINES: f64 = 132.0;
 /// Bound on comment blocks that begin with a pronoun (percent).
 const MAX_PRONOUNS: f64 = 14.0;
 
@@ -42,6 +44,8 @@ struct Patterns {
     guard: Regex,
     participle_type: Regex,
     pronoun: Regex,
+    /// In a line with its indentation.
+    function: Regex,
 }
 
 impl Patterns {
@@ -59,6 +63,9 @@ impl Patterns {
                 r"\b(?:struct|enum) (?:[A-Z][a-z]+ed|{adverbs})\b"
             ))?,
             pronoun: Regex::new(&format!(r"^//[/!]?\s*(?:{pronouns})\b"))?,
+            function: Regex::new(
+                r"^( *)(?:pub(?:\([a-z: ]+\))? )?(?:async |const |unsafe )*fn (\w+)",
+            )?,
         })
     }
 }
@@ -73,6 +80,30 @@ struct Counts {
     participle_types: u32,
     comment_blocks: u32,
     pronouns: u32,
+    longest_function: Function,
+}
+
+/// A function, with its first and its last line.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Function {
+    name: String,
+    lines: u32,
+}
+
+impl Function {
+    /// The function that begins in the first of these lines. It ends with the next line at its
+    /// indentation that closes a block or a declaration.
+    fn beginning(lines: &[&str], patterns: &Patterns) -> Option<Self> {
+        let found = patterns.function.captures(lines.first()?)?;
+        let end = lines.iter().position(|line| {
+            let rest = line.strip_prefix(&found[1]).unwrap_or_default();
+            !rest.starts_with(' ') && rest.ends_with(['}', ';'])
+        })?;
+        Some(Self {
+            name: found[2].to_owned(),
+            lines: u32::try_from(end + 1).unwrap_or(u32::MAX),
+        })
+    }
 }
 
 impl Counts {
@@ -80,8 +111,14 @@ impl Counts {
     fn add(&mut self, text: &str, patterns: &Patterns) {
         let test_module = patterns.test_module.find(text);
         let end = test_module.map_or(text.len(), |found| found.start());
+        let lines: Vec<_> = text[..end].lines().collect();
         let mut is_in_comment = false;
-        for line in text[..end].lines() {
+        for (index, line) in lines.iter().enumerate() {
+            if let Some(function) = Function::beginning(&lines[index..], patterns)
+                && function.lines > self.longest_function.lines
+            {
+                self.longest_function = function;
+            }
             let trimmed = line.trim();
             let is_comment = trimmed.starts_with("//");
             if is_comment && !is_in_comment {
@@ -110,7 +147,7 @@ impl Counts {
     }
 
     /// What is counted, how much there is, and the bound.
-    fn rows(&self) -> [(&'static str, f64, f64); 6] {
+    fn rows(&self) -> [(&'static str, f64, f64); 7] {
         let percent = f64::from(self.pronouns) * 100.0 / f64::from(self.comment_blocks.max(1));
         [
             (
@@ -143,6 +180,11 @@ impl Counts {
                 percent,
                 MAX_PRONOUNS,
             ),
+            (
+                "lines of the longest function",
+                f64::from(self.longest_function.lines),
+                MAX_FUNCTION_LINES,
+            ),
         ]
     }
 
@@ -163,7 +205,7 @@ impl fmt::Display for Counts {
         for (what, count, bound) in self.rows() {
             writeln!(f, "    {what}: {count:.1} (bound {bound:.1})")?;
         }
-        Ok(())
+        writeln!(f, "    longest function: {}", self.longest_function.name)
     }
 }
 
@@ -229,7 +271,7 @@ mod tests {
         counts.add(
             "/// It does.\nstruct Looked;\n\n// A reason.\n// It stays.\nlet (a, b) = (1, 2);\nlet (c, d) = both();\n\
              let f = |x| x;\nSome(x) if x > 1 => y,\n_ if z => y,\n\
-             #[cfg(test)]\nmod tests {\nlet g = |x| x;\n}\n",
+             #[cfg(test)]\nmod tests {\nlet g = |x| x;\nfn g() {\n}\n}\n",
             &Patterns::new().unwrap(),
         );
         let expected = Counts {
@@ -241,6 +283,7 @@ mod tests {
             participle_types: 1,
             comment_blocks: 2,
             pronouns: 1,
+            longest_function: Function::default(),
         };
         assert_eq!(counts, expected);
         assert!(
@@ -248,6 +291,41 @@ mod tests {
                 .problems()
                 .iter()
                 .any(|problem| problem.starts_with("tuple-lets"))
+        );
+    }
+
+    #[test]
+    fn the_longest_function_is_found_with_its_length() {
+        let patterns = Patterns::new().unwrap();
+        let long = "x();\n        ".repeat(129);
+        for (text, name, lines) in [
+            ("fn a() {}\n\nfn b() {\n    x();\n}\n", "b", 3),
+            (
+                "pub(crate) async fn a(\n    x: u8,\n) -> u8\nwhere\n    u8: Copy,\n{\n    if x {\n    }\n}\n",
+                "a",
+                9,
+            ),
+            (
+                "trait T {\n    fn a();\n    const fn b() {\n        x();\n    }\n}\nfn c() {}\n",
+                "b",
+                3,
+            ),
+        ] {
+            let mut counts = Counts::default();
+            counts.add(text, &patterns);
+            let name = name.to_owned();
+            assert_eq!(counts.longest_function, Function { name, lines });
+            assert_eq!(counts.problems(), Vec::<String>::new());
+        }
+        let mut counts = Counts::default();
+        counts.add(
+            &format!("impl A {{\n    fn a() {{\n        {long}y();\n        z();\n    }}\n}}\n"),
+            &patterns,
+        );
+        assert_eq!(counts.longest_function.lines, 133);
+        assert_eq!(
+            counts.problems(),
+            ["lines of the longest function: 133.0, at most 132.0"]
         );
     }
 

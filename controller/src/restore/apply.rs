@@ -155,9 +155,16 @@ pub(super) async fn item(
     seen: Option<Object>,
 ) -> Result<ItemResult, StopReason> {
     let Target { kind, name, .. } = target;
+    let comparison = Comparison {
+        calls,
+        target,
+        wanted,
+        policy,
+        may_be_ours: policy.resumed,
+        refused: None,
+    };
     if seen.is_some()
-        && let Some(applied) =
-            compare(calls, target, wanted, policy, seen, policy.resumed, None).await?
+        && let Some(applied) = comparison.run(seen).await?
     {
         return Ok(applied);
     }
@@ -184,10 +191,12 @@ pub(super) async fn item(
                 "{kind} {name:?} could not be created: {error}"
             )));
         }
-        let mine = uncertain || policy.resumed;
-        if let Some(applied) =
-            compare(calls, target, wanted, policy, None, mine, Some(&error)).await?
-        {
+        let comparison = Comparison {
+            may_be_ours: uncertain || policy.resumed,
+            refused: Some(&error),
+            ..comparison
+        };
+        if let Some(applied) = comparison.run(None).await? {
             return Ok(applied);
         }
     }
@@ -214,145 +223,223 @@ fn holds_port(target: Target<'_>, error: &CallError) -> bool {
     target.group_resource == "services" && error.to_string().contains("already allocated")
 }
 
-/// Compares with the existing object or patches it; `None` if it is gone by now.
-async fn compare(
-    calls: &Calls,
-    target: Target<'_>,
-    wanted: &Object,
-    policy: Policy<'_>,
-    mut seen: Option<Object>,
-    mine: bool,
-    refused: Option<&CallError>,
-) -> Result<Option<ItemResult>, StopReason> {
-    let Target {
-        kind,
-        name,
-        group_resource,
-        namespace,
-        collection,
-        unmodified,
-        ..
-    } = target;
-    let made = RestoredForm { wanted, unmodified };
-    for _ in 0..MAX_ATTEMPTS {
-        let found = match seen.take() {
-            Some(seen) => Ok(Some(seen)),
-            None => calls.get(collection, name).await,
-        };
-        let found = match found {
-            Ok(Some(found)) => found,
-            Ok(None) => {
-                let why = refused.filter(|refused| !refused.is_already_exists());
-                return Ok(why.map(|why| {
-                    ItemResult::failed(format!("{kind} {name:?} could not be created: {why}"))
-                }));
-            }
-            Err(error) => return Ok(Some(unread(kind, name, &error.unless_stopped()?, refused))),
-        };
-        if mine && policy.is_ours(&found) {
-            // Other clients may have changed it meanwhile.
-            let lost = WriteRequest {
-                group_resource,
-                body: wanted,
-                unmodified,
-            }
-            .absent(&found);
-            return Ok(Some(ItemResult::stored(
-                Outcome::Created,
-                kind,
-                name,
-                &lost,
-            )));
-        }
-        if existing::is_going(&found) {
-            let why = match calls.until_gone(collection, name, existing::is_going).await {
-                Ok(left) => {
-                    let Some(left) = left.filter(existing::is_going) else {
-                        return Ok(None);
-                    };
-                    format!(
-                        "the old one is still being deleted{}: restore it again once it is gone",
-                        held(&left)
-                    )
-                }
-                Err(error) => error.unless_stopped()?.to_string(),
+/// The comparison of an item with the existing object.
+struct Comparison<'a> {
+    calls: &'a Calls,
+    target: Target<'a>,
+    wanted: &'a Object,
+    policy: Policy<'a>,
+    /// Whether this Restore may have created the object.
+    may_be_ours: bool,
+    /// Why its creation was refused.
+    refused: Option<&'a CallError>,
+}
+
+/// A change of an existing object.
+struct Change {
+    patch: Object,
+    /// The warning about differences that it leaves.
+    warning: Option<String>,
+}
+
+impl Comparison<'_> {
+    /// Compares with the existing object or patches it; `None` if it is gone by now. `seen` is the
+    /// object, if it was listed shortly before.
+    async fn run(&self, mut seen: Option<Object>) -> Result<Option<ItemResult>, StopReason> {
+        let Target {
+            kind,
+            name,
+            collection,
+            unmodified,
+            ..
+        } = self.target;
+        for _ in 0..MAX_ATTEMPTS {
+            let found = match seen.take() {
+                Some(seen) => Ok(Some(seen)),
+                None => self.calls.get(collection, name).await,
             };
-            return Ok(Some(ItemResult::failed(format!(
-                "{kind} {name:?} could not be created: {why}"
-            ))));
+            let found = match found {
+                Ok(Some(found)) => found,
+                Ok(None) => {
+                    let why = self.refused.filter(|refused| !refused.is_already_exists());
+                    return Ok(why.map(|why| {
+                        ItemResult::failed(format!("{kind} {name:?} could not be created: {why}"))
+                    }));
+                }
+                Err(error) => {
+                    let error = error.unless_stopped()?;
+                    return Ok(Some(unread(kind, name, &error, self.refused)));
+                }
+            };
+            if self.may_be_ours && self.policy.is_ours(&found) {
+                return Ok(Some(self.created(&found)));
+            }
+            if existing::is_going(&found) {
+                return self.until_gone().await;
+            }
+            let compared = self.compared(&found);
+            if compared != Existing::Equal
+                && let Some(left) = self.left_for_namespace(&found).await?
+            {
+                return Ok(Some(left));
+            }
+            let change = match self.change(compared, &found) {
+                Ok(change) => change,
+                Err(left) => return Ok(Some(left)),
+            };
+            let patched = self
+                .calls
+                .patch(collection, name, &change.patch, unmodified);
+            match patched.await {
+                Ok((now, lost)) => {
+                    let mut applied = changed(self.target, &found, &now, &lost);
+                    if let Some(warning) = change.warning {
+                        applied.warn(warning);
+                    }
+                    return Ok(Some(applied));
+                }
+                // The object changed or was deleted: read it again.
+                Err(error) if error.is_conflict() || error.is_not_found() => {}
+                Err(error) => {
+                    return Ok(Some(ItemResult::skipped(format!(
+                        "{kind} {name:?} exists, differs from the backup, and could not be changed: {}",
+                        error.unless_stopped()?
+                    ))));
+                }
+            }
         }
-        let compared = existing::compare(
-            made,
-            &found,
+        Ok(Some(ItemResult::skipped(format!(
+            "{kind} {name:?} exists and differs from the backup; it changed so often meanwhile that it was left unchanged"
+        ))))
+    }
+
+    /// The outcome for an object that this Restore has created.
+    fn created(&self, found: &Object) -> ItemResult {
+        let Target {
+            kind,
+            name,
+            group_resource,
+            unmodified,
+            ..
+        } = self.target;
+        // Other clients may have changed it meanwhile.
+        let lost = WriteRequest {
+            group_resource,
+            body: self.wanted,
+            unmodified,
+        }
+        .absent(found);
+        ItemResult::stored(Outcome::Created, kind, name, &lost)
+    }
+
+    /// Waits for the end of an object that is being deleted; `None` once it is gone.
+    async fn until_gone(&self) -> Result<Option<ItemResult>, StopReason> {
+        let Target {
+            kind,
+            name,
+            collection,
+            ..
+        } = self.target;
+        let gone = self
+            .calls
+            .until_gone(collection, name, existing::is_going)
+            .await;
+        let why = match gone {
+            Ok(left) => {
+                let Some(left) = left.filter(existing::is_going) else {
+                    return Ok(None);
+                };
+                format!(
+                    "the old one is still being deleted{}: restore it again once it is gone",
+                    held(&left)
+                )
+            }
+            Err(error) => error.unless_stopped()?.to_string(),
+        };
+        Ok(Some(ItemResult::failed(format!(
+            "{kind} {name:?} could not be created: {why}"
+        ))))
+    }
+
+    fn compared(&self, found: &Object) -> Existing {
+        let Target {
             group_resource,
             namespace,
-            policy.rules,
-            policy.update,
-        );
-        if compared != Existing::Equal
-            && namespace.is_none()
-            && let Some(original) = served_original(calls, &found, group_resource, policy).await?
-        {
-            return Ok(Some(ItemResult::skipped(format!(
+            unmodified,
+            ..
+        } = self.target;
+        let restored = RestoredForm {
+            wanted: self.wanted,
+            unmodified,
+        };
+        let Policy { rules, update, .. } = self.policy;
+        existing::compare(restored, found, group_resource, namespace, rules, update)
+    }
+
+    /// The outcome for a cluster-scoped object that serves a namespace of the backup; `None` if it
+    /// may be changed.
+    async fn left_for_namespace(&self, found: &Object) -> Result<Option<ItemResult>, StopReason> {
+        let Target {
+            kind,
+            name,
+            group_resource,
+            namespace,
+            ..
+        } = self.target;
+        if namespace.is_some() {
+            return Ok(None);
+        }
+        let original = served_original(self.calls, found, group_resource, self.policy).await?;
+        Ok(original.map(|original| {
+            ItemResult::skipped(format!(
                 "{kind} {name:?} exists and serves namespace {original:?}, which this restore maps to {:?}; it was left unchanged, \
                  because what runs in {original:?} needs it: give the copy one of another name",
-                policy.rules.target(&original)
-            ))));
-        }
-        let mut left = None;
-        let patch = match compared {
-            Existing::Differs => return Ok(Some(ItemResult::skipped(differs(kind, name)))),
-            Existing::Held(holder) => {
-                return Ok(Some(ItemResult::skipped(format!(
-                    "{kind} {name:?} exists and belongs to claim {holder}; it was left unchanged"
-                ))));
-            }
-            Existing::Released => {
-                return Ok(Some(ItemResult::failed(format!(
-                    "{kind} {name:?} is left over from a claim that is gone, and differs from the backup, so its claim cannot \
-                         bind to it: save what is on it and delete it, or have it changed (existingResourcePolicy: update), and \
-                         restore again"
-                ))));
-            }
+                self.policy.rules.target(&original)
+            ))
+        }))
+    }
+
+    /// The change that the policy allows. An error is the outcome for an object that is left
+    /// unchanged.
+    fn change(&self, compared: Existing, found: &Object) -> Result<Change, ItemResult> {
+        let Target {
+            kind,
+            name,
+            namespace,
+            ..
+        } = self.target;
+        match compared {
+            Existing::Differs => Err(ItemResult::skipped(differs(kind, name))),
+            Existing::Held(holder) => Err(ItemResult::skipped(format!(
+                "{kind} {name:?} exists and belongs to claim {holder}; it was left unchanged"
+            ))),
+            Existing::Released => Err(ItemResult::failed(format!(
+                "{kind} {name:?} is left over from a claim that is gone, and differs from the backup, so its claim cannot \
+                 bind to it: save what is on it and delete it, or have it changed (existingResourcePolicy: update), and \
+                 restore again"
+            ))),
             Existing::Patch(_) | Existing::Complete(_)
-                if guard::is_labelled(&found, namespace, policy.own) =>
+                if guard::is_labelled(found, namespace, self.policy.own) =>
             {
-                return Ok(Some(ItemResult::skipped(format!(
+                Err(ItemResult::skipped(format!(
                     "{kind} {name:?} exists and differs from the backup; it was left unchanged: {}",
                     guard::WHY
-                ))));
+                )))
             }
-            Existing::Patch(patch) => patch,
-            Existing::Complete(patch) => {
-                left = Some(format!(
+            Existing::Patch(patch) => Ok(Change {
+                patch,
+                warning: None,
+            }),
+            Existing::Complete(patch) => Ok(Change {
+                patch,
+                warning: Some(format!(
                     "{kind} {name:?} exists; what it lacked was added, and what differs from the backup was left unchanged \
                      (existingResourcePolicy: update changes it)"
-                ));
-                patch
-            }
-            Existing::Equal => return Ok(Some(ItemResult::quiet(Outcome::Skipped))),
-        };
-        match calls.patch(collection, name, &patch, unmodified).await {
-            Ok((now, lost)) => {
-                let mut applied = changed(target, &found, &now, &lost);
-                if let Some(left) = left {
-                    applied.warn(left);
-                }
-                return Ok(Some(applied));
-            }
-            // The object changed or was deleted: read it again.
-            Err(error) if error.is_conflict() || error.is_not_found() => {}
-            Err(error) => {
-                return Ok(Some(ItemResult::skipped(format!(
-                    "{kind} {name:?} exists, differs from the backup, and could not be changed: {}",
-                    error.unless_stopped()?
-                ))));
-            }
+                )),
+            }),
+            Existing::Equal => Err(ItemResult::quiet(Outcome::Skipped)),
         }
     }
-    Ok(Some(ItemResult::skipped(format!(
-        "{kind} {name:?} exists and differs from the backup; it changed so often meanwhile that it was left unchanged"
-    ))))
 }
 
 /// The outcome for an object that could not be read after its creation was `refused`.

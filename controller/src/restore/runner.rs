@@ -28,7 +28,7 @@ use super::{
     hooks::{HookContext, HookJournal},
     identity, operations, patches,
     report::Report,
-    validate::{self, Configuration},
+    validate::{self, Configuration, Facts},
     volume_snapshots::{Snapshots, VolumeJournal},
     work::{
         self, ActionContext, BackupMover, RestoreError, Restoring, StartedOperation, VolumePlan,
@@ -121,64 +121,32 @@ impl Worker<Restores> {
     ) -> Result<WorkResult<Restores>, WorkError> {
         let ctx = self.ctx.clone();
         let kind = Arc::clone(&self.kind);
-        let restore = job.object;
-        let store = job.location;
-        let resumed = job.resumed;
-        let Some(backup) = &job.facts.backup else {
+        let lifecycle::Work {
+            object: restore,
+            facts,
+            location: store,
+            token,
+            resumed,
+            ..
+        } = job;
+        let Some(backup) = &facts.backup else {
             return Err(WorkerError::Conflict.into());
         };
         let name = backup.name_any();
-        let uid = self.uid.clone();
-        let claimed = &job.token.footprint;
-        let cancelled = self.cancellation.is_cancelled();
-        let configuration = if cancelled {
-            Configuration::default()
-        } else {
-            // The ConfigMaps may have changed since the start: after a restart they are read again.
-            Configuration::read(&restore.spec, job.facts)
-                .map_err(|found| unusable_configuration(&found))?
-        };
+        let claimed = &token.footprint;
+        let configuration = self
+            .configuration(restore, facts)
+            .map_err(|found| unusable_configuration(&found))?;
         let earlier = identity::earlier_tarball(store, backup)
             .await
             .map_err(WorkError::Store)?;
-        let contents = tokio::select! {
-            reason = self.cancellation.stopped() => return Err(reason.into()),
-            // Operations of an earlier attempt are in its journal, read below.
-            () = self.cancellation.cancelled(), if resumed => Contents::none()?,
-            () = self.cancellation.cancelled(), if !resumed => {
-                return Err(WorkError::Fatal(Restores::KIND.cancelled().to_owned()));
-            }
-            contents = read_contents(store, backup, kind.limits) => {
-                contents.map_err(|error| unreadable(error, &name, resumed))?
-            }
-        };
+        let contents = self.contents(store, backup, resumed).await?;
         if let Some(reason) =
             validate::refusal(&restore.spec, backup, &contents.namespaces(), claimed)
         {
             return Err(refused(&reason, resumed));
         }
-        let report = Report::new()?;
-        report.info(&format!(
-            "restoring {:?} from backup {name:?} in {}",
-            self.name,
-            store.url()
-        ));
-        if let Some(copy) = job.facts.copy_location() {
-            report.info(&format!(
-                "this is its copy in location {copy}, as its own location cannot be read; data outside of its files is not there"
-            ));
-        }
-        for ignored in configuration
-            .actions
-            .ignored
-            .iter()
-            .chain(job.facts.ignored_versions())
-        {
-            report.warn(Scope::Velero, ignored.clone());
-        }
-        if let Some(earlier) = earlier {
-            report.warn(Scope::Velero, earlier);
-        }
+        let report = self.report(store, facts, &name, &configuration, earlier)?;
         if !contents.is_empty() {
             let checked = identity::check_list(store, &name, &contents, kind.limits, &report).await;
             checked.map_err(WorkError::Store)?;
@@ -207,15 +175,9 @@ impl Worker<Restores> {
         let saved = saved_volumes(store, backup, restore)
             .await
             .map_err(|error| unreadable(error.into(), &name, resumed))?;
-        let of = Subject {
-            owner: FileOwner::Restore,
-            name: &self.name,
-            uid: &uid,
-        };
-        let cancellation = self.cancellation.clone();
         let calls = Calls::new(
             ctx.cluster.client.clone(),
-            cancellation,
+            self.cancellation.clone(),
             Pace::with_patience(ctx.resource_timeout),
         );
         let restoring = Restoring {
@@ -225,7 +187,7 @@ impl Worker<Restores> {
             claimed,
             guarded: &kind.guarded,
             order: &kind.order,
-            versions: job.facts.versions(),
+            versions: facts.versions(),
             memory: &kind.memory,
             resumed,
             created: existing::created(restore),
@@ -249,11 +211,89 @@ impl Worker<Restores> {
             calls: &calls,
             report: &report,
         };
+        let of = Subject {
+            owner: FileOwner::Restore,
+            name: &self.name,
+            uid: &self.uid,
+        };
         let done = tokio::select! {
             done = run(restoring, &kind.plugins, &ctx.cluster) => done,
             never = upload_log(&ctx, of, store, report.log()) => match never {},
         };
-        if matches!(done, Err(RestoreError::Stopped(StopReason::ClaimLost)))
+        match done {
+            Ok(started) => Ok(result(restore, report, &journal, started, upload)?),
+            Err(error) => Err(self.failure(error, report, resumed)),
+        }
+    }
+
+    /// The settings of the restore in ConfigMaps; none if it is cancelled.
+    fn configuration(
+        &self,
+        restore: &Restore,
+        facts: &Facts,
+    ) -> Result<Configuration, Vec<Finding>> {
+        if self.cancellation.is_cancelled() {
+            return Ok(Configuration::default());
+        }
+        // The ConfigMaps may have changed since the start: after a restart they are read again.
+        Configuration::read(&restore.spec, facts)
+    }
+
+    /// Reads the items of the backup. A resumed restore that is cancelled ends without any.
+    async fn contents(
+        &self,
+        store: &Location,
+        backup: &Backup,
+        resumed: bool,
+    ) -> Result<Contents, WorkError> {
+        tokio::select! {
+            reason = self.cancellation.stopped() => Err(reason.into()),
+            // Operations of an earlier attempt are in its journal, read later.
+            () = self.cancellation.cancelled(), if resumed => Ok(Contents::none()?),
+            () = self.cancellation.cancelled(), if !resumed => {
+                Err(WorkError::Fatal(Restores::KIND.cancelled().to_owned()))
+            }
+            contents = read_contents(store, backup, self.kind.limits) => {
+                contents.map_err(|error| unreadable(error, &backup.name_any(), resumed))
+            }
+        }
+    }
+
+    /// The report, with what is known before any item. `earlier` is the warning about an old
+    /// tarball.
+    fn report(
+        &self,
+        store: &Location,
+        facts: &Facts,
+        backup: &str,
+        configuration: &Configuration,
+        earlier: Option<String>,
+    ) -> Result<Report, WorkerError> {
+        let report = Report::new()?;
+        report.info(&format!(
+            "restoring {:?} from backup {backup:?} in {}",
+            self.name,
+            store.url()
+        ));
+        if let Some(copy) = facts.copy_location() {
+            report.info(&format!(
+                "this is its copy in location {copy}, as its own location cannot be read; data outside of its files is not there"
+            ));
+        }
+        let ignored = configuration.actions.ignored.iter();
+        for ignored in ignored.chain(facts.ignored_versions()) {
+            report.warn(Scope::Velero, ignored.clone());
+        }
+        if let Some(earlier) = earlier {
+            report.warn(Scope::Velero, earlier);
+        }
+        Ok(report)
+    }
+
+    /// The error for work that did not complete. If its claim was released by force, it is not
+    /// resumed: the results so far are kept for the end.
+    fn failure(&mut self, error: RestoreError, report: Report, resumed: bool) -> WorkError {
+        if matches!(error, RestoreError::Stopped(StopReason::ClaimLost))
             && let Some(by) = self.cancellation.fence().released()
         {
             let reason = report.released(&by, resumed);
@@ -262,32 +302,12 @@ impl Worker<Restores> {
                 files: report.into_files(),
                 summary,
             });
-            return Err(WorkError::Fatal(reason));
+            return WorkError::Fatal(reason);
         }
-        if let Err(RestoreError::Refused(reason)) = &done {
-            return Err(refused(reason, resumed));
+        if let RestoreError::Refused(reason) = &error {
+            return refused(reason, resumed);
         }
-        let started = done.map_err(WorkerError::from)?;
-        if restore.phase().has_failed_so_far() && report.counts().1 == 0 {
-            report.error(
-                Scope::Velero,
-                "a first run ended with errors, and a restart lost which; all items were checked again and none failed"
-                    .to_owned(),
-            );
-        }
-        let (left, unknown) = journal.left();
-        for problem in unknown {
-            report.error(Scope::Velero, problem);
-        }
-        let operations = operations::begun(restore, started.into_iter().chain(left));
-        let summary = report.summary();
-        let mut files = report.into_files();
-        files.item_operations = records::encode(&operations)?;
-        Ok(WorkResult {
-            contents: upload,
-            files,
-            summary,
-        })
+        WorkerError::from(error).into()
     }
 
     /// The journals of a restore, with the entries of earlier attempts.
@@ -312,6 +332,36 @@ impl Worker<Restores> {
             hooks: HookJournal::take_over(writer, &entries)?,
         })
     }
+}
+
+/// The result of completed work: the report, and the operations that actions have started.
+fn result(
+    restore: &Restore,
+    report: Report,
+    journal: &ActionJournal<RestoreActionOutput>,
+    started: Vec<StartedOperation>,
+    upload: PendingRestore,
+) -> Result<WorkResult<Restores>, StoreError> {
+    if restore.phase().has_failed_so_far() && report.counts().1 == 0 {
+        report.error(
+            Scope::Velero,
+            "a first run ended with errors, and a restart lost which; all items were checked again and none failed"
+                .to_owned(),
+        );
+    }
+    let (left, unknown) = journal.left();
+    for problem in unknown {
+        report.error(Scope::Velero, problem);
+    }
+    let operations = operations::begun(restore, started.into_iter().chain(left));
+    let summary = report.summary();
+    let mut files = report.into_files();
+    files.item_operations = records::encode(&operations)?;
+    Ok(WorkResult {
+        contents: upload,
+        files,
+        summary,
+    })
 }
 
 impl From<RestoreError> for WorkerError {

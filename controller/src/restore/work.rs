@@ -63,6 +63,7 @@ mod prune;
 mod related_items;
 mod served_types;
 mod status;
+mod stored_item;
 #[cfg(test)]
 mod tests;
 mod volume_plan;

@@ -1,9 +1,11 @@
 //! Damaged reviews: each gets a decision, or is refused with an error that names the problem.
 
+use backup_core::profile::Profile;
+use backup_lock::ObjectKind;
 use backup_testkit::Fuzz;
 use serde_json::{Value, json};
 
-use super::*;
+use super::{claiming::requester, *};
 
 fn object(kind: &str, phase: &str) -> Value {
     json!({

@@ -51,8 +51,8 @@ impl Part {
 ",
             ),
             Self::Claim => (
-                "webhook/src/review.rs",
-                "            claims.claim(&scope, claim_request, deadline).await
+                "webhook/src/review/claiming.rs",
+                "            self.claims.claim(scope, request, self.deadline).await
 ",
                 "            Verdict::Granted
 ",
@@ -70,7 +70,7 @@ impl Part {
 ",
             ),
             Self::StoredName => (
-                "webhook/src/review.rs",
+                "webhook/src/review/claiming.rs",
                 "        Ok(stored) => Ok(stored.is_some_and(|stored| stored.uid != uid)),
 ",
                 "        Ok(_) => Ok(uid.is_empty()),

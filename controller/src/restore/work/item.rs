@@ -13,18 +13,17 @@ use backup_actions::{
 use backup_client::path;
 use backup_core::{
     labels::MUST_INCLUDE_IN_RESTORE,
-    names::is_object_name,
-    resources::{CLAIMS, PODS, ResourceType, VOLUMES, group_resource},
-    text::shortened,
+    resources::{CLAIMS, PODS, ResourceType, group_resource},
 };
 use backup_store::{ItemRef, Scope};
 use futures::{StreamExt as _, future::BoxFuture, stream};
 use parking_lot::Mutex;
 
 use super::{
-    MAX_CONCURRENT_ITEMS, MAX_CONCURRENT_JOURNALED_ITEMS, MAX_KIND_LENGTH, RestoreError, Restoring,
+    MAX_CONCURRENT_ITEMS, MAX_CONCURRENT_JOURNALED_ITEMS, RestoreError, Restoring,
     item_coordinator::{BeginResult, ItemCoordinator},
     item_versions::ItemVersions,
+    stored_item::{LoadedItem, misplaced},
 };
 use crate::{
     discovery::ServedTypes,
@@ -34,10 +33,8 @@ use crate::{
         apply::{self, ItemResult, Outcome, Target},
         drill, guard,
         hooks::HookPlanner,
-        item_memory::NoMemory,
         namespaces::Namespaces,
         select::Selection,
-        volume_snapshots::VolumeError,
     },
 };
 
@@ -183,111 +180,41 @@ impl ItemRestorer<'_> {
             report,
             rules,
             calls,
-            own,
-            memory,
             ..
         } = self.restoring;
-        let ResourceKind {
-            group_resource,
-            resource,
-        } = kind;
         calls.cancellation().check()?;
         let source = contents.namespace_of(&item);
         let namespace = source.map(|source| rules.target(source));
-
-        let versions = &self.versions;
-        let in_version = versions.in_version(group_resource, item, contents, report);
-        let measured = match in_version.and_then(|item| contents.measure(&item)) {
-            Ok(measured) => measured,
-            Err(error) => {
-                self.report_unread(resource, &item, namespace, &error.to_string());
-                return Ok(false);
-            }
-        };
-        // Held until the item is restored.
-        let _room = match memory
-            .reserve(measured.size(), depth > 0, calls.cancellation())
-            .await
-        {
-            Ok(room) => room,
-            Err(NoMemory::Stopped(reason)) => return Err(reason.into()),
-            Err(why @ NoMemory::Related) => {
-                self.report_unread(resource, &item, namespace, &why.to_string());
-                return Ok(false);
-            }
-        };
-        let from_backup = match measured.object() {
-            Ok(object) => object,
-            Err(error) => {
-                self.report_unread(resource, &item, namespace, &error.to_string());
-                return Ok(false);
-            }
+        // The room is held until the item is restored.
+        let Some(LoadedItem {
+            object: from_backup,
+            room: _room,
+        }) = self.read(kind, item, namespace, depth).await?
+        else {
+            return Ok(false);
         };
         let name = json::text(&from_backup, &["metadata"], "name").unwrap_or_default();
-        let api_version = json::text(&from_backup, &[], "apiVersion").unwrap_or_default();
         let about = About {
-            api_version,
-            kind: &resource.kind,
+            api_version: json::text(&from_backup, &[], "apiVersion").unwrap_or_default(),
+            kind: &kind.resource.kind,
             namespace,
             name,
         };
-        if let Some(why) = misplaced(&from_backup, resource, namespace, api_version, name) {
-            // The list keeps it, so the stored text is replaced.
-            let about = About {
-                api_version: &resource.api_version(),
-                ..about
-            };
-            report.item(about, not_restored(about, &why));
+        if self.is_left_out(kind, about, &from_backup) {
             return Ok(false);
         }
-        if let Some(why) = guard::keeps_object(group_resource, namespace, &from_backup, own) {
-            report.left_out(about, why);
+        let Some(object) = self.prepared(kind, about, &from_backup).await? else {
             return Ok(false);
-        }
-        let drill = self.restoring.drill();
-        if let Some(why) = drill.and_then(|drill| drill.left_out(group_resource, namespace)) {
-            report.left_out(about, why);
-            return Ok(false);
-        }
-        if namespace.is_some_and(|namespace| self.namespaces.has_failed(namespace)) {
-            // The error is reported for the namespace; its items are only listed.
-            report.item(about, ItemResult::quiet(Outcome::Failed));
-            return Ok(false);
-        }
-        let object = if group_resource == VOLUMES {
-            let collection = path::collection(api_version, &resource.plural, namespace);
-            let volume = from_backup.clone();
-            let _wait = calls
-                .cancellation()
-                .waits()
-                .begin(format!("volume {name:?} to be made from its snapshot"));
-            match self
-                .restoring
-                .snapshots
-                .restore(calls, &collection, volume, self.restoring.policy())
-                .await
-            {
-                Ok(volume) => transform::prepared(&volume, rules),
-                Err(VolumeError::Failed(why)) => {
-                    report.item(about, not_restored(about, &why));
-                    return Ok(false);
-                }
-                Err(VolumeError::Stopped(reason)) => return Err(reason.into()),
-                Err(VolumeError::Journal(error)) => return Err(RestoreError::Journal(error)),
-            }
-        } else {
-            transform::prepared(&from_backup, rules)
-        };
-        let id = ItemId {
-            group_resource: group_resource.to_owned(),
-            namespace: source.map(str::to_owned),
-            name: name.to_owned(),
         };
         let current = CurrentItem {
             kind,
             about,
             item,
-            id,
+            id: ItemId {
+                group_resource: kind.group_resource.to_owned(),
+                namespace: source.map(str::to_owned),
+                name: name.to_owned(),
+            },
             depth,
         };
         let mut object = match self.run_actions(&current, &from_backup, object).await? {
@@ -297,38 +224,28 @@ impl ItemRestorer<'_> {
             }
             ActionResult::Changed(object) => object,
         };
-        if group_resource == CLAIMS {
+        if kind.group_resource == CLAIMS {
             self.restoring.snapshots.follow(&mut object);
         }
         let applied = self.create(&current, object, &from_backup, seen).await?;
-        let restored = applied.outcome != Outcome::Failed;
-        if group_resource == CLAIMS {
-            if applied.outcome == Outcome::Created {
-                self.restoring.expect_provisioned(source, about);
-            } else if applied.outcome == Outcome::Failed || !self.restoring.is_in_place(about) {
-                self.restoring.stop_download(&current.id).await;
-            }
+        if kind.group_resource == CLAIMS {
+            self.follow_claim(&current, applied.outcome).await;
         }
+        let restored = applied.outcome != Outcome::Failed;
         report.item(about, applied);
         Ok(restored)
     }
 
-    /// Reports an item that could not be read.
-    fn report_unread(
-        &self,
-        resource: &ResourceType,
-        item: &ItemRef,
-        namespace: Option<&str>,
-        why: &str,
-    ) {
-        let name = self.restoring.contents.name_of(item).unwrap_or_default();
-        let about = About {
-            api_version: &resource.api_version(),
-            kind: &resource.kind,
-            namespace,
-            name: &name,
-        };
-        self.restoring.report.item(about, not_restored(about, why));
+    /// Expects the volume of a created claim; stops the download of data for a claim that does not
+    /// get them.
+    async fn follow_claim(&self, current: &CurrentItem<'_>, outcome: Outcome) {
+        let CurrentItem { about, id, .. } = current;
+        if outcome == Outcome::Created {
+            self.restoring
+                .expect_provisioned(id.namespace.as_deref(), *about);
+        } else if outcome == Outcome::Failed || !self.restoring.is_in_place(*about) {
+            self.restoring.stop_download(id).await;
+        }
     }
 
     /// Runs the actions on an item one after the other, each on the result of the one before. Items
@@ -576,38 +493,7 @@ pub(super) fn group_of(api_version: &str) -> &str {
     api_version.rsplit_once('/').map_or("", |(group, _)| group)
 }
 
-/// Why an item does not fit its path in the backup.
-fn misplaced(
-    object: &Object,
-    resource: &ResourceType,
-    namespace: Option<&str>,
-    api_version: &str,
-    name: &str,
-) -> Option<String> {
-    if !path::is_segment(name) {
-        return Some("its name is not one that the API server takes".to_owned());
-    }
-    if namespace.is_some_and(|namespace| !is_object_name(namespace)) {
-        return Some("its namespace is not one that the API server takes".to_owned());
-    }
-    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
-    let kind = json::text(object, &[], "kind").unwrap_or_default();
-    if group != resource.group || kind != resource.kind || !is_object_name(version) {
-        let [api_version, kind] = [api_version, kind].map(|text| shortened(text, MAX_KIND_LENGTH));
-        return Some(format!(
-            "the backup holds a {api_version} {kind} where a {} {} belongs",
-            resource.api_version(),
-            resource.kind
-        ));
-    }
-    match (resource.namespaced, namespace) {
-        (true, None) => Some("it has no namespace, but its type needs one".to_owned()),
-        (false, Some(_)) => Some("it has a namespace, but its type has none".to_owned()),
-        _ => None,
-    }
-}
-
-fn not_restored(about: About<'_>, why: &str) -> ItemResult {
+pub(super) fn not_restored(about: About<'_>, why: &str) -> ItemResult {
     ItemResult::failed(format!(
         "{} {:?} was not restored: {why}",
         about.kind, about.name
