@@ -148,7 +148,7 @@ async fn make(args: ScheduleCreateArgs, terminal: &mut Terminal) -> CommandResul
 async fn set(args: &ScheduleSetArgs, terminal: &mut Terminal) -> CommandResult {
     let mut flags = BackupSpec::default();
     spec::fill(&mut flags, &args.template);
-    let changes_rules = Rule::ALL.iter().any(|rule| args.keep.of(*rule).is_some());
+    let changes_rules = has_rules(&args.keep);
     if flags == BackupSpec::default()
         && args.schedule.is_none()
         && args.use_owner_references_in_backup.is_none()
@@ -193,6 +193,10 @@ async fn set(args: &ScheduleSetArgs, terminal: &mut Terminal) -> CommandResult {
     Ok(Exit::Done)
 }
 
+fn has_rules(flags: &KeepFlags) -> bool {
+    Rule::ALL.iter().any(|rule| flags.of(*rule).is_some())
+}
+
 /// Changes the rules that flags name. Without any rule left there are none.
 fn keep_by(rules: &mut Option<KeepRules>, flags: &KeepFlags) {
     let given = Rule::ALL
@@ -209,7 +213,8 @@ fn keep_by(rules: &mut Option<KeepRules>, flags: &KeepFlags) {
     }
 }
 
-/// Shows what rules would keep, or sets them.
+/// Sets rules, or shows what they would keep. Without rules among the flags, those of the schedule
+/// are shown.
 async fn keep(args: KeepArgs, terminal: &mut Terminal) -> CommandResult {
     let KeepArgs {
         name,
@@ -217,7 +222,7 @@ async fn keep(args: KeepArgs, terminal: &mut Terminal) -> CommandResult {
         dry_run,
         document,
     } = args;
-    if !dry_run {
+    if !dry_run && has_rules(&keep) {
         if document.output.is_some() {
             return Err(
                 Problem::usage("-o shows what would be kept, and takes --dry-run").with_remedy(
