@@ -5,7 +5,7 @@ use clap::{Args, Subcommand, builder::RangedI64ValueParser};
 
 use super::{
     BackupSpecArgs, DeletionArgs, DescribeOneArgs, DocumentArgs, DryRun, FileArgs, GetArgs,
-    ObjectArgs, Output, SelectionArgs, WaitArgs, output::FormParser,
+    ObjectArgs, Output, ScheduledDrillFlags, SelectionArgs, WaitArgs, output::FormParser,
 };
 
 #[derive(Subcommand, Debug)]
@@ -48,6 +48,8 @@ pub(crate) struct ScheduleCreateArgs {
     pub(crate) use_owner_references_in_backup: Option<bool>,
     #[command(flatten)]
     pub(crate) keep: KeepFlags,
+    #[command(flatten)]
+    pub(crate) drill: ScheduledDrillFlags,
     #[command(flatten)]
     pub(crate) template: BackupSpecArgs,
     #[command(flatten)]
@@ -128,6 +130,8 @@ pub(crate) struct ScheduleSetArgs {
     pub(crate) use_owner_references_in_backup: Option<bool>,
     #[command(flatten)]
     pub(crate) keep: KeepFlags,
+    #[command(flatten)]
+    pub(crate) drill: ScheduledDrillFlags,
     #[command(flatten)]
     pub(crate) template: BackupSpecArgs,
 }
