@@ -16,6 +16,10 @@ pub(crate) const CHANGED_CONTENTS: &str =
 const PACKS: &str = "data/";
 /// Begin of the keys of index files, below the repository.
 const INDEX: &str = "index/";
+/// Begin of the keys of snapshots, below the repository.
+const SNAPSHOTS: &str = "snapshots/";
+/// What everything in a repository is decrypted with.
+const NEEDED_BY_ALL: [&str; 2] = ["config", "keys/"];
 
 /// The request for the contents of an object, as messages call it.
 pub(crate) const READ: &str = "read";
@@ -173,6 +177,11 @@ impl MoverError {
 fn damage_advice(object: &str) -> &'static str {
     if object.starts_with(INDEX) {
         "Nothing can be saved or restored until restic has made the index again: docs/operate/stores.md#a-damaged-index"
+    } else if object.starts_with(SNAPSHOTS) {
+        "Only the volume of this snapshot is lost (`kubectl backup volumes` shows the snapshot of each). \
+         Checks and maintenance go on once the object is whole again, or, if there is no earlier version or copy of it, deleted"
+    } else if NEEDED_BY_ALL.contains(&object) {
+        "Nothing can be saved or restored until it is back: from an earlier version or a copy of the object"
     } else {
         "Volumes that do not need this data can be restored; the next check of the repository names those that do \
          (`kubectl backup repositories`)"

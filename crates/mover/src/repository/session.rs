@@ -77,10 +77,17 @@ impl<'a> Session<'a> {
             Ok(repository) => return Ok(repository),
             Err(error) => error,
         };
-        if !is_of_key(&error) {
+        let is_wrong_password = matches!(error, MoverError::WrongPassword { .. });
+        if !is_wrong_password && !is_of_key(&error) {
             return Err(error);
         }
         let keys = self.keys()?;
+        if keys.is_empty() {
+            return Err(MoverError::damaged("keys/", "all keys are missing"));
+        }
+        if is_wrong_password {
+            return Err(error);
+        }
         if keys.len() > 1 {
             for key in keys {
                 self.job.stop.check()?;

@@ -52,8 +52,12 @@ fn forget(world: &World, snapshot: &str) {
 }
 
 fn packs(world: &World) -> Vec<String> {
+    objects_below(world, "/data/")
+}
+
+fn objects_below(world: &World, folder: &str) -> Vec<String> {
     let mut keys = world.runtime.block_on(world.store.keys());
-    keys.retain(|key| key.contains("/data/"));
+    keys.retain(|key| key.contains(folder));
     keys
 }
 
@@ -417,4 +421,46 @@ fn a_maintenance_forgets_only_whole_ids() {
     let error = world.run(|repository| repository.maintain(&request, &Job::default()));
     assert_eq!(error.unwrap_err().category(), "config");
     world.restore(&snapshot);
+}
+
+#[test]
+fn lost_keys_are_no_wrong_password() {
+    let world = World::new();
+    let snapshot = world.save();
+    for key in objects_below(&world, "/keys/") {
+        remove(&world, &key);
+    }
+    let target = tempfile::tempdir().unwrap();
+    let error = world
+        .restore_to(&snapshot, target.path(), ExistingFiles::Refuse)
+        .unwrap_err();
+    assert_eq!(error.category(), "damaged");
+    let text = error.to_string();
+    assert!(
+        text.contains("all keys are missing. Nothing can be saved or restored until it is back"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_damaged_snapshot_is_said_to_concern_its_volume_only() {
+    let world = World::new();
+    world.save();
+    let [snapshot]: [String; 1] = objects_below(&world, "/snapshots/").try_into().unwrap();
+    let path = object_store::path::Path::from(snapshot.as_str());
+    world.runtime.block_on(async {
+        use object_store::ObjectStoreExt as _;
+        world
+            .store
+            .inner
+            .put(&path, noise(5, 300).into())
+            .await
+            .unwrap();
+    });
+    let check = world.run(|repository| repository.check(&CheckRequest::default(), &Job::default()));
+    let text = check.unwrap_err().to_string();
+    assert!(
+        text.contains("snapshots/") && text.contains("Only the volume of this snapshot is lost"),
+        "{text}"
+    );
 }
