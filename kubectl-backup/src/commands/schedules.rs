@@ -1,7 +1,10 @@
 //! `schedules`: backups at scheduled times.
 
 use backup_core::{
-    api::{BackupSpec, schedule::KeepRules},
+    api::{
+        BackupSpec,
+        schedule::{BackupChoice, KeepRules, ScheduleSpec, ScheduledCopy},
+    },
     cron::Dialect,
     keep::Rule,
     labels::{SCHEDULE_NAME, valid_value},
@@ -19,7 +22,7 @@ use super::{
 };
 use crate::{
     cli::{
-        CreateArgs, CreationArgs, DeleteArgs, DescribeOneArgs, KeepArgs, KeepFlags,
+        AftercareFlags, CreateArgs, CreationArgs, DeleteArgs, DescribeOneArgs, KeepArgs, KeepFlags,
         ScheduleCreateArgs, ScheduleSetArgs, SchedulesCommand, SelectionArgs, TriggerArgs,
     },
     view::{keep::PlannedSchedule, schedule as view},
@@ -94,6 +97,7 @@ async fn make(args: ScheduleCreateArgs, terminal: &mut Terminal) -> CommandResul
     }
     spec::describe_object(&mut schedule.metadata, &args.object);
     spec::fill(&mut schedule.spec.template, &args.template);
+    care_for(&mut schedule.spec, &args.aftercare);
     spec::explain_zero_ttl(&args.template, terminal);
     if let Some(cron) = &args.schedule {
         schedule.spec.schedule.clone_from(cron);
@@ -149,7 +153,8 @@ async fn set(args: &ScheduleSetArgs, terminal: &mut Terminal) -> CommandResult {
     let mut flags = BackupSpec::default();
     spec::fill(&mut flags, &args.template);
     let changes_rules = Rule::ALL.iter().any(|rule| args.keep.of(*rule).is_some());
-    if flags == BackupSpec::default()
+    if args.aftercare == AftercareFlags::default()
+        && flags == BackupSpec::default()
         && args.schedule.is_none()
         && args.use_owner_references_in_backup.is_none()
         && !changes_rules
@@ -162,6 +167,7 @@ async fn set(args: &ScheduleSetArgs, terminal: &mut Terminal) -> CommandResult {
     let before = get_named::<Schedule>(&session, "set", name).await?;
     let mut after = before.clone();
     spec::fill(&mut after.spec.template, &args.template);
+    care_for(&mut after.spec, &args.aftercare);
     spec::explain_zero_ttl(&args.template, terminal);
     if let Some(cron) = &args.schedule {
         after.spec.schedule.clone_from(cron);
@@ -191,6 +197,35 @@ async fn set(args: &ScheduleSetArgs, terminal: &mut Terminal) -> CommandResult {
         ));
     }
     Ok(Exit::Done)
+}
+
+/// Changes the verifications and copies of a schedule's backups that flags name. A time of 0 between
+/// verifications ends them; a copy in a location that is named again has the same rules as before.
+fn care_for(spec: &mut ScheduleSpec, flags: &AftercareFlags) {
+    if flags.verify_every.is_some_and(GoDuration::is_zero) {
+        spec.verify = None;
+    } else if flags.verify_every.is_some() || flags.verify_which.is_some() {
+        let verify = spec.verify.get_or_insert_default();
+        spec::over(&mut verify.every, flags.verify_every.as_ref());
+        if let Some(which) = &flags.verify_which {
+            verify.which = Some(BackupChoice::from(which.as_str()));
+        }
+    }
+    if flags.copy_to.is_empty() {
+        return;
+    }
+    let before = std::mem::take(&mut spec.copies);
+    spec.copies = flags
+        .copy_to
+        .iter()
+        .map(|copy| {
+            let same = before.iter().find(|one| one.copy.location == copy.location);
+            ScheduledCopy {
+                copy: copy.clone(),
+                keep: same.and_then(|one| one.keep.clone()),
+            }
+        })
+        .collect();
 }
 
 /// Changes the rules that flags name. Without any rule left there are none.
