@@ -29,7 +29,7 @@ pub(crate) use backup::{
     OperationsArgs, SearchArgs, Until, UntilArgs, VerifyArgs, VolumesArgs, WaitForArgs,
 };
 pub(crate) use debug::DebugArgs;
-pub(crate) use drill::DrillArgs;
+pub(crate) use drill::{DrillArgs, DrillFlags, ScheduledDrillFlags};
 pub(crate) use install::{ChoiceArgs, InstallArgs, RolloutArgs, UninstallArgs, UpgradeArgs};
 pub(crate) use installation::{
     CheckProfilesArgs, CompletionArgs, DescribeOneArgs, ProfilesArgs, ProfilesCommand, Shell,

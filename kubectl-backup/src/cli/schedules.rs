@@ -5,7 +5,7 @@ use clap::{Args, Subcommand, builder::RangedI64ValueParser};
 
 use super::{
     AftercareFlags, BackupSpecArgs, DeletionArgs, DescribeOneArgs, DocumentArgs, DryRun, FileArgs,
-    GetArgs, ObjectArgs, Output, SelectionArgs, WaitArgs, output::FormParser,
+    GetArgs, ObjectArgs, Output, ScheduledDrillFlags, SelectionArgs, WaitArgs, output::FormParser,
 };
 
 #[derive(Subcommand, Debug)]
@@ -50,6 +50,8 @@ pub(crate) struct ScheduleCreateArgs {
     pub(crate) aftercare: AftercareFlags,
     #[command(flatten)]
     pub(crate) keep: KeepFlags,
+    #[command(flatten)]
+    pub(crate) drill: ScheduledDrillFlags,
     #[command(flatten)]
     pub(crate) template: BackupSpecArgs,
     #[command(flatten)]
@@ -111,7 +113,7 @@ pub(crate) struct KeepArgs {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) keep: KeepFlags,
-    /// Change nothing: show what these rules, over those of the schedule, would keep
+    /// Change nothing: show what these rules, over those of the schedule, would keep. Without rules this is the default
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]
@@ -132,6 +134,8 @@ pub(crate) struct ScheduleSetArgs {
     pub(crate) aftercare: AftercareFlags,
     #[command(flatten)]
     pub(crate) keep: KeepFlags,
+    #[command(flatten)]
+    pub(crate) drill: ScheduledDrillFlags,
     #[command(flatten)]
     pub(crate) template: BackupSpecArgs,
 }

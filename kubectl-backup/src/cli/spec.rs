@@ -4,7 +4,8 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use backup_core::api::{
-    Extra, GoDuration, backup::BackupResourceHookSpec, restore::RestoreResourceHookSpec,
+    Extra, GoDuration, backup::BackupResourceHookSpec, drill::DrillCheck,
+    restore::RestoreResourceHookSpec,
 };
 use clap::{Args, ValueEnum};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -208,7 +209,7 @@ fn order_of_resource(text: &str) -> Result<(String, String), String> {
 /// A hook as a flag: an entry of `spec.hooks.resources`, as YAML or JSON.
 fn backup_hook(text: &str) -> Result<BackupResourceHookSpec, String> {
     let hook: BackupResourceHookSpec = read(text)?;
-    check_hook(
+    check_entry(
         &hook.extra,
         hook.pre.is_empty() && hook.post.is_empty(),
         "pre or post",
@@ -218,8 +219,16 @@ fn backup_hook(text: &str) -> Result<BackupResourceHookSpec, String> {
 
 pub(super) fn restore_hook(text: &str) -> Result<RestoreResourceHookSpec, String> {
     let hook: RestoreResourceHookSpec = read(text)?;
-    check_hook(&hook.extra, hook.post_hooks.is_empty(), "postHooks")?;
+    check_entry(&hook.extra, hook.post_hooks.is_empty(), "postHooks")?;
     Ok(hook)
+}
+
+/// A check as a flag: an entry of `spec.drill.checks`, as YAML or JSON.
+pub(super) fn drill_check(text: &str) -> Result<DrillCheck, String> {
+    let check: DrillCheck = read(text)?;
+    let runs_nothing = check.expression.is_none() && check.job.is_null();
+    check_entry(&check.extra, runs_nothing, "expression or job")?;
+    Ok(check)
 }
 
 fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
@@ -235,7 +244,7 @@ fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
 }
 
 /// What a server would store and never run is a mistake.
-fn check_hook(unknown: &Extra, runs_nothing: bool, expected: &str) -> Result<(), String> {
+fn check_entry(unknown: &Extra, runs_nothing: bool, expected: &str) -> Result<(), String> {
     if let Some(field) = unknown.keys().next() {
         return Err(format!("{field:?} is no field of it"));
     }
@@ -283,5 +292,32 @@ mod tests {
             );
         }
         assert_says!(restore_hook(good).unwrap_err(), "no field");
+    }
+
+    #[test]
+    fn a_check_is_an_expression_or_a_job() {
+        let expression =
+            "{name: all, namespace: shop, resource: pods, expression: objects.size() == 3}";
+        let check = drill_check(expression).unwrap();
+        assert_eq!(check.expression.as_deref(), Some("objects.size() == 3"));
+        let job = "{name: smoke, namespace: shop, timeout: 1m, job: {template: {}}}";
+        assert!(drill_check(job).unwrap().job.is_object());
+        for (text, why) in [
+            ("{name: a, namespace: b}", "expression or job"),
+            (
+                "{name: a, namespace: b, expression: 'true', every: 1h}",
+                "\"every\" is no field",
+            ),
+            ("{namespace: b, expression: 'true'}", "name"),
+            ("{name: a, expression: 'true'}", "namespace"),
+            ("{name: a, namespace: b, timeout: soon, job: {}}", "soon"),
+            ("a", ""),
+        ] {
+            let error = drill_check(text).unwrap_err();
+            assert!(
+                error.contains(why) && error.lines().count() == 1,
+                "{text}: {error}"
+            );
+        }
     }
 }

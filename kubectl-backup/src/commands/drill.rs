@@ -19,7 +19,7 @@ use super::{
     spec::{self, over, set},
 };
 use crate::{
-    cli::{CreationArgs, DrillArgs, Output},
+    cli::{CreationArgs, DrillArgs, DrillFlags, Output},
     stored::{StoredFile, document},
     view::{self, ResourceList},
 };
@@ -43,7 +43,7 @@ pub(super) async fn run(args: DrillArgs, terminal: &mut Terminal) -> CommandResu
         .map(|one| valid_value(&one.name_any()));
     let ScheduledDrill {
         included_namespaces,
-        settings,
+        mut settings,
         ..
     } = match &args.file {
         Some(path) => spec::drill(path, terminal)?,
@@ -61,8 +61,9 @@ pub(super) async fn run(args: DrillArgs, terminal: &mut Terminal) -> CommandResu
             .with_remedy("--include-namespaces=NAMES says which namespaces are restored.")
     })?;
     let id = drill::id(&[&name, &terminal.now().to_string()]);
+    fill(&mut settings, &args.flags);
     let drill = DrillSpec {
-        settings: with_flags(settings, &args),
+        settings,
         ..DrillSpec::default()
     };
     let mut restore = Restore::new(
@@ -119,17 +120,27 @@ async fn held(session: &Session, backup: &Backup) -> Result<BTreeSet<String>, Pr
     Ok(names.map(str::to_owned).collect())
 }
 
-/// The settings, with the flags over them.
-fn with_flags(mut settings: DrillSettings, args: &DrillArgs) -> DrillSettings {
-    settings.quota.extend(args.quota.iter().cloned());
+/// Sets what the flags name. A check takes the place of the one of its name.
+pub(super) fn fill<const OF_SCHEDULE: bool>(
+    settings: &mut DrillSettings,
+    flags: &DrillFlags<OF_SCHEDULE>,
+) {
+    settings.quota.extend(flags.quota.iter().cloned());
     set(
         &mut settings.additional_resources,
-        &args.additional_resources,
+        &flags.additional_resources,
     );
-    settings.hooks |= args.hooks;
-    settings.require_ready |= args.require_ready;
-    over(&mut settings.ready_timeout, args.ready_timeout.as_ref());
-    settings
+    settings.hooks = flags.hooks.unwrap_or(settings.hooks);
+    settings.require_ready = flags.require_ready.unwrap_or(settings.require_ready);
+    over(&mut settings.ready_timeout, flags.ready_timeout.as_ref());
+    for check in &flags.checks {
+        let checks = &mut settings.checks;
+        if let Some(same) = checks.iter_mut().find(|one| one.name == check.name) {
+            same.clone_from(check);
+        } else {
+            checks.push(check.clone());
+        }
+    }
 }
 
 /// A definition without `spec.drill` would drop the field: the namespaces would be restored under
@@ -207,9 +218,9 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
 
-    fn args(line: &str) -> DrillArgs {
-        let words = ["kubectl backup", "drill"].into_iter();
-        let cli = Cli::try_parse_from(words.chain(line.split(' '))).unwrap();
+    fn args(words: &[&str]) -> DrillArgs {
+        let command = ["kubectl backup", "drill", "nightly"];
+        let cli = Cli::try_parse_from(command.iter().chain(words)).unwrap();
         match cli.command {
             Command::Drill(args) => *args,
             other => panic!("{other:?}"),
@@ -220,17 +231,32 @@ mod tests {
     fn flags_go_over_the_settings() {
         let settings: DrillSettings = serde_json::from_value(json!({
             "quota": { "pods": "5", "requests.cpu": "1" }, "readyTimeout": "1m", "additionalResources": ["a.b"],
+            "requireReady": true,
+            "checks": [{ "name": "a", "namespace": "shop", "resource": "pods", "expression": "true" }],
         }))
         .unwrap();
-        let unchanged = with_flags(settings.clone(), &args("nightly"));
-        assert_eq!(unchanged, settings);
-        let line = "nightly --quota=pods=9 --hooks --require-ready --ready-timeout=2m --additional-resources=c.d";
-        let changed = with_flags(settings, &args(line));
+        let filled = |words: &[&str]| {
+            let mut settings = settings.clone();
+            fill(&mut settings, &args(words).flags);
+            settings
+        };
+        assert_eq!(filled(&[]), settings);
+        let words = [
+            "--quota=pods=9",
+            "--hooks",
+            "--require-ready=false",
+            "--ready-timeout=2m",
+            "--additional-resources=c.d",
+            "--check={name: a, namespace: db, resource: pods, expression: 'false'}",
+            "--check={name: b, namespace: db, job: {}}",
+        ];
         let expected = json!({
             "quota": { "pods": "9", "requests.cpu": "1" }, "readyTimeout": "2m0s", "additionalResources": ["c.d"],
-            "hooks": true, "requireReady": true,
+            "hooks": true,
+            "checks": [{ "name": "a", "namespace": "db", "resource": "pods", "expression": "false" },
+                { "name": "b", "namespace": "db", "job": {} }],
         });
-        assert_eq!(serde_json::to_value(changed).unwrap(), expected);
+        assert_eq!(serde_json::to_value(filled(&words)).unwrap(), expected);
     }
 
     #[test]

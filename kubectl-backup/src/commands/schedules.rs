@@ -3,7 +3,7 @@
 use backup_core::{
     api::{
         BackupSpec,
-        schedule::{BackupChoice, KeepRules, ScheduleSpec, ScheduledCopy},
+        schedule::{BackupChoice, KeepRules, ScheduleSpec, ScheduledCopy, ScheduledDrill},
     },
     cron::Dialect,
     keep::Rule,
@@ -15,7 +15,7 @@ use serde_json::Map;
 use super::{
     absent_namespaces::absent,
     create::{self, Connection, CreationOutcome, SpecErrors},
-    delete, get,
+    delete, drill, get,
     locations::change::patch_spec,
     prelude::*,
     retained, selection, spec,
@@ -23,7 +23,8 @@ use super::{
 use crate::{
     cli::{
         AftercareFlags, CreateArgs, CreationArgs, DeleteArgs, DescribeOneArgs, KeepArgs, KeepFlags,
-        ScheduleCreateArgs, ScheduleSetArgs, SchedulesCommand, SelectionArgs, TriggerArgs,
+        ScheduleCreateArgs, ScheduleSetArgs, ScheduledDrillFlags, SchedulesCommand, SelectionArgs,
+        TriggerArgs,
     },
     view::{keep::PlannedSchedule, schedule as view},
 };
@@ -113,6 +114,7 @@ async fn make(args: ScheduleCreateArgs, terminal: &mut Terminal) -> CommandResul
         owner.as_ref(),
     );
     keep_by(&mut schedule.spec.keep, &args.keep);
+    drill_by(&mut schedule.spec.drill, &args.drill);
     let checked = checked(&schedule);
     let creation = CreationArgs {
         dry_run: args.dry_run,
@@ -152,12 +154,13 @@ async fn make(args: ScheduleCreateArgs, terminal: &mut Terminal) -> CommandResul
 async fn set(args: &ScheduleSetArgs, terminal: &mut Terminal) -> CommandResult {
     let mut flags = BackupSpec::default();
     spec::fill(&mut flags, &args.template);
-    let changes_rules = Rule::ALL.iter().any(|rule| args.keep.of(*rule).is_some());
+    let changes_rules = has_rules(&args.keep);
     if args.aftercare == AftercareFlags::default()
         && flags == BackupSpec::default()
         && args.schedule.is_none()
         && args.use_owner_references_in_backup.is_none()
         && !changes_rules
+        && args.drill == ScheduledDrillFlags::default()
     {
         return Err(Problem::usage("nothing is to be changed")
             .with_remedy("kubectl backup schedules set --help"));
@@ -178,6 +181,7 @@ async fn set(args: &ScheduleSetArgs, terminal: &mut Terminal) -> CommandResult {
         owner.as_ref(),
     );
     keep_by(&mut after.spec.keep, &args.keep);
+    drill_by(&mut after.spec.drill, &args.drill);
     create::check_invalid(
         &format!("schedule {name:?} would not be valid"),
         &checked(&after),
@@ -228,6 +232,10 @@ fn care_for(spec: &mut ScheduleSpec, flags: &AftercareFlags) {
         .collect();
 }
 
+fn has_rules(flags: &KeepFlags) -> bool {
+    Rule::ALL.iter().any(|rule| flags.of(*rule).is_some())
+}
+
 /// Changes the rules that flags name. Without any rule left there are none.
 fn keep_by(rules: &mut Option<KeepRules>, flags: &KeepFlags) {
     let given = Rule::ALL
@@ -244,7 +252,26 @@ fn keep_by(rules: &mut Option<KeepRules>, flags: &KeepFlags) {
     }
 }
 
-/// Shows what rules would keep, or sets them.
+/// Changes the fields of a schedule's drills that flags name. A time of 0 between drills ends them.
+fn drill_by(drill: &mut Option<ScheduledDrill>, flags: &ScheduledDrillFlags) {
+    if flags.every.is_some_and(GoDuration::is_zero) {
+        *drill = None;
+        return;
+    }
+    if *flags == ScheduledDrillFlags::default() {
+        return;
+    }
+    let changed = drill.get_or_insert_default();
+    spec::over(&mut changed.every, flags.every.as_ref());
+    if let Some(which) = &flags.which {
+        changed.which = Some(BackupChoice::from(which.as_str()));
+    }
+    spec::set(&mut changed.included_namespaces, &flags.include_namespaces);
+    drill::fill(&mut changed.settings, &flags.settings);
+}
+
+/// Sets rules, or shows what they would keep. Without rules among the flags, those of the schedule
+/// are shown.
 async fn keep(args: KeepArgs, terminal: &mut Terminal) -> CommandResult {
     let KeepArgs {
         name,
@@ -252,7 +279,7 @@ async fn keep(args: KeepArgs, terminal: &mut Terminal) -> CommandResult {
         dry_run,
         document,
     } = args;
-    if !dry_run {
+    if !dry_run && has_rules(&keep) {
         if document.output.is_some() {
             return Err(
                 Problem::usage("-o shows what would be kept, and takes --dry-run").with_remedy(
@@ -364,7 +391,10 @@ async fn trigger(args: TriggerArgs, terminal: &mut Terminal) -> CommandResult {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+    use crate::cli::{Cli, Command};
 
     #[test]
     fn a_merge_patch_has_what_changed_and_nothing_else() {
@@ -380,5 +410,71 @@ mod tests {
         json_patch::merge(&mut merged, &Value::Object(patch));
         assert_eq!(merged, after);
         assert!(changes(&before, &before).is_empty());
+    }
+
+    /// The drills of a schedule after `schedules set` with these flags.
+    fn drills_by(flags: &[&str], before: &Value) -> Value {
+        let command = ["kubectl backup", "schedules", "set", "nightly"];
+        let cli = Cli::try_parse_from(command.iter().chain(flags)).unwrap();
+        let Command::Schedules(group) = cli.command else {
+            panic!("{flags:?}");
+        };
+        let SchedulesCommand::Set(args) = group.or_list(SchedulesCommand::Get) else {
+            panic!("{flags:?}");
+        };
+        let mut drill = serde_json::from_value(before.clone()).unwrap();
+        drill_by(&mut drill, &args.drill);
+        serde_json::to_value(drill).unwrap()
+    }
+
+    #[test]
+    fn flags_change_the_drills_that_they_name() {
+        let before = json!({ "every": "24h0m0s", "which": "all", "includedNamespaces": ["shop"], "quota": { "pods": "5" },
+            "checks": [{ "name": "a", "namespace": "shop", "resource": "pods", "expression": "true" }] });
+        let merged = |change: Value| {
+            let mut merged = before.clone();
+            json_patch::merge(&mut merged, &change);
+            merged
+        };
+        let cases: [(&[&str], Value); 5] = [
+            (&[], json!({})),
+            (&["--drill-every=12h"], json!({ "every": "12h0m0s" })),
+            (
+                &["--drill-which=random", "--drill-include-namespaces=shop,db"],
+                json!({ "which": "random", "includedNamespaces": ["shop", "db"] }),
+            ),
+            (
+                &[
+                    "--drill-quota=requests.cpu=4",
+                    "--drill-hooks",
+                    "--drill-require-ready",
+                    "--drill-ready-timeout=1m",
+                ],
+                json!({ "quota": { "requests.cpu": "4" }, "hooks": true, "requireReady": true, "readyTimeout": "1m0s" }),
+            ),
+            (
+                &[
+                    "--drill-additional-resources=a.b",
+                    "--drill-check={name: a, namespace: shop, job: {}}",
+                ],
+                json!({ "additionalResources": ["a.b"], "checks": [{ "name": "a", "namespace": "shop", "job": {} }] }),
+            ),
+        ];
+        for (flags, change) in cases {
+            assert_eq!(drills_by(flags, &before), merged(change), "{flags:?}");
+        }
+        assert_eq!(drills_by(&["--drill-every=0"], &before), Value::Null);
+        assert_eq!(drills_by(&[], &Value::Null), Value::Null);
+        let new = json!({ "every": "24h0m0s", "requireReady": true });
+        let flags = ["--drill-every=1d", "--drill-require-ready"];
+        assert_eq!(drills_by(&flags, &Value::Null), new);
+    }
+
+    #[test]
+    fn every_choice_of_a_backup_has_its_word() {
+        for which in BackupChoice::KNOWN {
+            let flag = format!("--drill-which={which}");
+            assert_eq!(drills_by(&[&flag], &Value::Null)["which"], *which);
+        }
     }
 }

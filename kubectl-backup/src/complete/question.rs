@@ -215,9 +215,12 @@ fn noun(id: &str, path: &[&str]) -> Option<Noun> {
         "schedule" if path == ["drill"] => Noun::Schedule,
         "storage_location" | "location" | "to" | "copy_to" => Noun::Location,
         "volume_snapshot_locations" => Noun::SnapshotLocation,
-        "namespace" | "namespaces" | "include_namespaces" | "exclude_namespaces" | "containing" => {
-            Noun::Namespace
-        }
+        "namespace"
+        | "namespaces"
+        | "include_namespaces"
+        | "exclude_namespaces"
+        | "drill_include_namespaces"
+        | "containing" => Noun::Namespace,
         "include_resources"
         | "exclude_resources"
         | "status_include_resources"
@@ -270,6 +273,12 @@ mod tests {
                 Some(Noun::Schedule),
                 "ni",
                 "--schedule=",
+            ),
+            (
+                "schedules set a --drill-include-namespaces=sh",
+                Some(Noun::Namespace),
+                "sh",
+                "--drill-include-namespaces=",
             ),
             ("restore describe ", Some(Noun::Restore), "", ""),
             ("restores describe ", Some(Noun::Restore), "", ""),

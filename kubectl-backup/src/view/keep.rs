@@ -355,9 +355,9 @@ mod tests {
             .backups
             .iter()
             .map(|one| {
-                let copies = one.copies.iter();
-                let copies: Vec<String> = copies.map(|copy| named(&copy.kept_by)).collect();
-                format!("{} [{}] {copies:?}", one.name, named(&one.kept_by))
+                let rules: Vec<String> =
+                    one.copies.iter().map(|copy| named(&copy.kept_by)).collect();
+                format!("{} [{}] {rules:?}", one.name, named(&one.kept_by))
             })
             .collect();
         assert_eq!(
@@ -376,8 +376,8 @@ mod tests {
             ..planned
         };
         let without_original = away.plan(&KeepRules::default(), now);
-        let copies = &without_original.backups[0].copies;
-        assert_eq!(named(&copies[0].kept_by), "daily, weekly, last good");
+        let newest = &without_original.backups[0].copies[0];
+        assert_eq!(named(&newest.kept_by), "daily, weekly, last good");
         let text = plan.text(now, Style::new(false)).unwrap();
         assert_says!(
             text,
