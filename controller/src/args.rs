@@ -213,7 +213,8 @@ pub struct Args {
     pub verify_read_limit: NonZeroU64,
 
     /// URL that gets a POST with a CloudEvent for each backup or restore that ends otherwise than
-    /// Completed, and for each verification that finds faults. Without it nothing is sent.
+    /// Completed, for each drill that fails, and for each verification that finds faults. Without
+    /// it nothing is sent.
     #[arg(long, value_name = "URL")]
     pub notify_url: Option<String>,
 

@@ -12,6 +12,7 @@ mod migrate;
 mod output;
 mod repositories;
 mod restore;
+mod scheduled;
 mod schedules;
 pub(crate) mod selector;
 mod spec;
@@ -44,6 +45,7 @@ pub(crate) use migrate::MigrateArgs;
 pub(crate) use output::{DocumentArgs, ListFlags, Output, OutputArgs, TableParts};
 pub(crate) use repositories::{RepositoriesCommand, RotatePasswordArgs};
 pub(crate) use restore::{RestoreArgs, RestoreCommand, RestoreCreateArgs};
+pub(crate) use scheduled::AftercareFlags;
 pub(crate) use schedules::{
     KeepArgs, KeepFlags, ScheduleCreateArgs, ScheduleSetArgs, SchedulesCommand, TriggerArgs,
 };

@@ -103,13 +103,16 @@ impl NameCheck {
         }
     }
 
-    /// A mapping that applies to nothing would restore into the original namespace.
+    /// A mapping that applies to nothing would restore into the original namespace. The absence of
+    /// an included namespace is an error of that field alone.
     fn mapping(&mut self, spec: &RestoreSpec, held: &BackupNames<'_>) {
         let selected = IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces);
         for source in spec.namespace_mapping.keys() {
             let field = format!("spec.namespaceMapping.{source}");
             if !held.namespaces.contains(source) {
-                self.error(&field, held.lacks_namespace(source));
+                if !spec.included_namespaces.contains(source) {
+                    self.error(&field, held.lacks_namespace(source));
+                }
             } else if !selected.includes(source) {
                 let message = format!(
                     "namespace {source:?} is not among the namespaces that are restored; include it, or remove the mapping"
@@ -316,8 +319,21 @@ mod tests {
     #[test]
     fn everything_that_is_not_there_is_named_at_once() {
         let spec = json!({
-            "includedNamespaces": ["prood", "dev"], "includedResources": ["secretz"], "namespaceMapping": {"prood": "copy"},
+            "includedNamespaces": ["prood", "dev"], "includedResources": ["secretz"], "namespaceMapping": {"shpo": "copy"},
         });
         assert_eq!(errors(spec).len(), 4);
+    }
+
+    /// Such as a drill, which maps each namespace that it includes.
+    #[test]
+    fn a_namespace_that_is_included_and_mapped_is_named_once() {
+        let spec =
+            json!({ "includedNamespaces": ["prood"], "namespaceMapping": { "prood": "copy" } });
+        let errors = errors(spec);
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        assert!(
+            errors[0].starts_with("spec.includedNamespaces: "),
+            "{errors:?}"
+        );
     }
 }

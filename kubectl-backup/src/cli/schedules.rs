@@ -4,8 +4,8 @@ use backup_core::keep::{MAX_PERIODS, Rule};
 use clap::{Args, Subcommand, builder::RangedI64ValueParser};
 
 use super::{
-    BackupSpecArgs, DeletionArgs, DescribeOneArgs, DocumentArgs, DryRun, FileArgs, GetArgs,
-    ObjectArgs, Output, ScheduledDrillFlags, SelectionArgs, WaitArgs, output::FormParser,
+    AftercareFlags, BackupSpecArgs, DeletionArgs, DescribeOneArgs, DocumentArgs, DryRun, FileArgs,
+    GetArgs, ObjectArgs, Output, ScheduledDrillFlags, SelectionArgs, WaitArgs, output::FormParser,
 };
 
 #[derive(Subcommand, Debug)]
@@ -46,6 +46,8 @@ pub(crate) struct ScheduleCreateArgs {
     /// Whether the Backups are deleted with the schedule
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) use_owner_references_in_backup: Option<bool>,
+    #[command(flatten)]
+    pub(crate) aftercare: AftercareFlags,
     #[command(flatten)]
     pub(crate) keep: KeepFlags,
     #[command(flatten)]
@@ -128,6 +130,8 @@ pub(crate) struct ScheduleSetArgs {
     /// Whether the Backups are deleted with the schedule
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) use_owner_references_in_backup: Option<bool>,
+    #[command(flatten)]
+    pub(crate) aftercare: AftercareFlags,
     #[command(flatten)]
     pub(crate) keep: KeepFlags,
     #[command(flatten)]

@@ -18,6 +18,8 @@ use super::{
 };
 use crate::{
     cli::{DeleteArgs, DeleteBackupsArgs},
+    error::Role,
+    owned,
     view::workload::has_not_begun,
 };
 
@@ -115,6 +117,12 @@ async fn ended_backup(
         let found = session
             .call(About::of::<Backup>("get", name), api.get(name))
             .await;
+        let found = match found {
+            Err(problem) if problem.kind == ProblemKind::Forbidden => {
+                Err(refusal(session, &resource, name, problem).await)
+            }
+            found => found,
+        };
         let backup = hinted::<Backup, _>(session, "delete", name, found).await?;
         let phase = BackupPhase::from(
             backup
@@ -158,6 +166,24 @@ async fn ended_backup(
         Problem::other(format!("backup {name:?} is changed by others all the time"))
             .with_remedy("Try again."),
     )
+}
+
+/// The refusal to read a backup that is to be deleted, with what the deletion takes: a role that
+/// only reads is not enough.
+async fn refusal(
+    session: &Session,
+    resource: &ApiResource,
+    name: &str,
+    problem: Problem,
+) -> Problem {
+    match Box::pin(owned::named(session, resource, name)).await {
+        Some(Ok(_)) => problem.with_remedy(
+            "Owners of namespaces create backups and delete none: users with the ClusterRole \
+             backup-operator do. Each backup is deleted at the end of its ttl.",
+        ),
+        Some(Err(of_owner)) => of_owner,
+        None => problem.with_remedy(Role::Operator.remedy(&session.namespace)),
+    }
 }
 
 /// Deletes objects that need no request. `consequence` gives the last part of the question to the

@@ -4,6 +4,7 @@ use backup_core::{
     restorability::Places,
     retention::{Retention, RetentionFacts},
 };
+use futures::TryFutureExt as _;
 
 use super::{get, prelude::*, selection::named};
 
@@ -17,7 +18,12 @@ pub(super) async fn facts(session: &Session) -> Result<Vec<RetentionFacts>, Prob
 }
 
 async fn known(session: &Session) -> (FetchResult<Vec<RetentionFacts>>, Places) {
-    futures::join!(fetched(session, facts(session)), get::places(session))
+    // The role that lists backups is not the one that the command takes.
+    let facts = facts(session).map_err(|problem| Problem {
+        remedy: None,
+        ..problem
+    });
+    futures::join!(fetched(session, facts), get::places(session))
 }
 
 /// Whether a backup is the last good one of what it protects.

@@ -3,7 +3,7 @@
 use backup_core::{
     api::{
         BackupSpec,
-        schedule::{BackupChoice, KeepRules, ScheduledDrill},
+        schedule::{BackupChoice, KeepRules, ScheduleSpec, ScheduledCopy, ScheduledDrill},
     },
     cron::Dialect,
     keep::Rule,
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     cli::{
-        CreateArgs, CreationArgs, DeleteArgs, DescribeOneArgs, KeepArgs, KeepFlags,
+        AftercareFlags, CreateArgs, CreationArgs, DeleteArgs, DescribeOneArgs, KeepArgs, KeepFlags,
         ScheduleCreateArgs, ScheduleSetArgs, ScheduledDrillFlags, SchedulesCommand, SelectionArgs,
         TriggerArgs,
     },
@@ -98,6 +98,7 @@ async fn make(args: ScheduleCreateArgs, terminal: &mut Terminal) -> CommandResul
     }
     spec::describe_object(&mut schedule.metadata, &args.object);
     spec::fill(&mut schedule.spec.template, &args.template);
+    care_for(&mut schedule.spec, &args.aftercare);
     spec::explain_zero_ttl(&args.template, terminal);
     if let Some(cron) = &args.schedule {
         schedule.spec.schedule.clone_from(cron);
@@ -154,7 +155,8 @@ async fn set(args: &ScheduleSetArgs, terminal: &mut Terminal) -> CommandResult {
     let mut flags = BackupSpec::default();
     spec::fill(&mut flags, &args.template);
     let changes_rules = has_rules(&args.keep);
-    if flags == BackupSpec::default()
+    if args.aftercare == AftercareFlags::default()
+        && flags == BackupSpec::default()
         && args.schedule.is_none()
         && args.use_owner_references_in_backup.is_none()
         && !changes_rules
@@ -168,6 +170,7 @@ async fn set(args: &ScheduleSetArgs, terminal: &mut Terminal) -> CommandResult {
     let before = get_named::<Schedule>(&session, "set", name).await?;
     let mut after = before.clone();
     spec::fill(&mut after.spec.template, &args.template);
+    care_for(&mut after.spec, &args.aftercare);
     spec::explain_zero_ttl(&args.template, terminal);
     if let Some(cron) = &args.schedule {
         after.spec.schedule.clone_from(cron);
@@ -198,6 +201,35 @@ async fn set(args: &ScheduleSetArgs, terminal: &mut Terminal) -> CommandResult {
         ));
     }
     Ok(Exit::Done)
+}
+
+/// Changes the verifications and copies of a schedule's backups that flags name. A time of 0 between
+/// verifications ends them; a copy in a location that is named again has the same rules as before.
+fn care_for(spec: &mut ScheduleSpec, flags: &AftercareFlags) {
+    if flags.verify_every.is_some_and(GoDuration::is_zero) {
+        spec.verify = None;
+    } else if flags.verify_every.is_some() || flags.verify_which.is_some() {
+        let verify = spec.verify.get_or_insert_default();
+        spec::over(&mut verify.every, flags.verify_every.as_ref());
+        if let Some(which) = &flags.verify_which {
+            verify.which = Some(BackupChoice::from(which.as_str()));
+        }
+    }
+    if flags.copy_to.is_empty() {
+        return;
+    }
+    let before = std::mem::take(&mut spec.copies);
+    spec.copies = flags
+        .copy_to
+        .iter()
+        .map(|copy| {
+            let same = before.iter().find(|one| one.copy.location == copy.location);
+            ScheduledCopy {
+                copy: copy.clone(),
+                keep: same.and_then(|one| one.keep.clone()),
+            }
+        })
+        .collect();
 }
 
 fn has_rules(flags: &KeepFlags) -> bool {

@@ -213,7 +213,7 @@ fn noun(id: &str, path: &[&str]) -> Option<Noun> {
         "restore" if path == ["debug"] => Noun::Restore,
         "from_schedule" => Noun::Schedule,
         "schedule" if path == ["drill"] => Noun::Schedule,
-        "storage_location" | "location" | "to" => Noun::Location,
+        "storage_location" | "location" | "to" | "copy_to" => Noun::Location,
         "volume_snapshot_locations" => Noun::SnapshotLocation,
         "namespace"
         | "namespaces"

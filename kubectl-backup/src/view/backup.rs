@@ -222,13 +222,17 @@ impl Workload for Backup {
                 evidence.finds_bad_files(format!("its list of items is {why}"));
             }
         }
-        // If a file was just read, the location object is not needed to judge.
-        let is_known = description.stored.files != FilesState::Found
-            || !matches!(description.place, Place::Unread(_));
-        let judged = evidence.judge(is_known.then_some(&description.place));
+        let judged = evidence.judge(Some(&description.place));
         // For an empty backup the verdict already says so.
         if matches!(stage, Stage::Completed | Stage::PartiallyFailed) && !evidence.is_empty {
-            doubt(description, &judged, &evidence);
+            // A location that the user may not read is no doubt about a backup of which a file was
+            // just read.
+            let doubts = if lacks_only_location(description) {
+                evidence.judge(None)
+            } else {
+                judged.clone()
+            };
+            doubt(description, &doubts, &evidence);
         }
         description.restorable = Some(Restorable {
             answer: judged.answer,
@@ -274,10 +278,15 @@ impl Workload for Backup {
                 matches!(judged.answer, Answer::No | Answer::Unknown)
                     && self.status().is_whole()
                     && judged.verified.is_none()
+                    && !lacks_only_location(description)
             });
         // The plan of a restore comes before the restore.
         let restore = format!("kubectl backup restore {name} --plan");
-        let mut next = Vec::new();
+        let failed = description.drilled.as_ref();
+        let failed = failed.filter(|last| last.has_failed() && !last.restore.is_empty());
+        let drill =
+            failed.map(|last| format!("kubectl backup restore describe {}", plain(&last.restore)));
+        let mut next: Vec<String> = drill.into_iter().collect();
         if unavailable || matches!(stage, Stage::Finalizing { .. }) && *tone == Tone::Warn {
             let one = location
                 .map(|location| format!("kubectl backup locations describe {}", location.name));
@@ -304,6 +313,11 @@ impl Workload for Backup {
         }
         next
     }
+}
+
+/// Whether a file of the backup was just read, and its location could not be.
+fn lacks_only_location(description: &Description) -> bool {
+    description.stored.files == FilesState::Found && matches!(description.place, Place::Unread(_))
 }
 
 /// The remark next to the phase of a stored backup in a list: why it cannot be restored completely,

@@ -1,7 +1,7 @@
 //! Drills: how far one is, what came of the last one of a backup, and those of a schedule. Pure.
 
 use backup_core::{
-    api::{Restore, Schedule, schedule::BackupChoice},
+    api::{Restore, RestorePhase, Schedule, schedule::BackupChoice},
     drill::{DrillResult, DrillState, LastDrill},
     labels::{LAST_DRILL_ANNOTATION, annotation},
 };
@@ -28,6 +28,24 @@ pub(crate) fn stage(restore: &Restore) -> Option<String> {
         "; its scratch namespaces are being removed"
     };
     Some(format!("{}{rest}", outcome(result)))
+}
+
+/// Why the drill has failed; `None` if it has not, or not yet, or if the Restore is no drill.
+pub(super) fn failure(restore: &Restore) -> Option<String> {
+    restore.spec.drill.as_ref()?;
+    let result = DrillState::of(restore).result?;
+    result.has_failed().then(|| plain(&result.failure))
+}
+
+/// The remark next to the phase of a restore in a list, which says nothing about the checks of a
+/// drill: that the drill has failed, or how far a drill without a result is.
+pub(super) fn remark(restore: &Restore) -> Option<String> {
+    if failure(restore).is_some() {
+        return Some("drill failed".to_owned());
+    }
+    let waits =
+        restore.phase() == RestorePhase::Completed && DrillState::of(restore).result.is_none();
+    stage(restore).filter(|_| waits)
 }
 
 /// "succeeded in 41s, 312 of 312 items", or "failed: " with the reason.
@@ -146,6 +164,26 @@ mod tests {
         }
         let none = Restore::new("r", backup_core::api::RestoreSpec::default());
         assert_eq!(stage(&none), None);
+    }
+
+    #[test]
+    fn a_list_says_what_the_phase_of_a_drill_does_not() {
+        let begun = DrillState::default();
+        let ended = |failure: &str| DrillState {
+            result: Some(result(failure)),
+            ..DrillState::default()
+        };
+        for (phase, state, expected) in [
+            ("InProgress", &begun, None),
+            ("Completed", &begun, Some("its workloads are waited for")),
+            ("Completed", &ended(""), None),
+            ("Completed", &ended("check a"), Some("drill failed")),
+            ("PartiallyFailed", &ended("1 error"), Some("drill failed")),
+        ] {
+            assert_eq!(remark(&drill(phase, state)).as_deref(), expected, "{phase}");
+        }
+        let none = Restore::new("r", backup_core::api::RestoreSpec::default());
+        assert_eq!((remark(&none), failure(&none)), (None, None));
     }
 
     #[test]

@@ -47,9 +47,9 @@ impl TableKind for Restore {
             items_remark(all.incomplete, "without some of their fields"),
             (all.removed > 0).then(|| format!("{} removed", counted(all.removed, "object"))),
         ];
-        let remarks: Vec<String> = left
+        let remarks: Vec<String> = drill::remark(self)
             .into_iter()
-            .flatten()
+            .chain(left.into_iter().flatten())
             .chain(self.without_data())
             .collect();
         let remark = if remarks.is_empty() {
@@ -127,6 +127,9 @@ impl Workload for Restore {
                 Tone::Busy,
                 "It is being deleted; what it restored stays.",
             ));
+        }
+        if let Some(failure) = drill::failure(self).filter(|_| status.stage == Stage::Completed) {
+            return Some(Verdict::new(Tone::Bad, "The drill has failed.").because([failure]));
         }
         // The controller refuses a spec that does not match the backup after reading the backup,
         // before it writes anything.
@@ -241,6 +244,13 @@ impl Workload for Restore {
     fn own_next(&self, Description { name, .. }: &Description) -> Vec<String> {
         match self.phase().stage() {
             Stage::PartiallyFailed => vec![format!("kubectl backup restore logs {name}")],
+            Stage::Completed if drill::failure(self).is_some() => {
+                let source = self.source();
+                let again = source.map(|backup| format!("kubectl backup drill {backup} --wait"));
+                std::iter::once(format!("kubectl backup restore logs {name}"))
+                    .chain(again)
+                    .collect()
+            }
             Stage::FailedValidation => {
                 let source = self
                     .source()

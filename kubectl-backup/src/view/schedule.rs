@@ -1,6 +1,7 @@
 //! Schedules: rows of `schedules get`, and the document and the screen of `schedules describe`.
 //! Pure.
 
+mod copies;
 mod obstacle;
 mod verify;
 
@@ -19,6 +20,7 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde::Serialize;
 
+use copies::ScheduledCopyView;
 pub(crate) use obstacle::Obstacle;
 use verify::VerifyView;
 
@@ -187,6 +189,9 @@ pub(crate) struct ScheduleView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) keep: Option<KeepRules>,
     pub(crate) location: Option<String>,
+    /// The copies of each of its backups.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) copies: Vec<ScheduledCopyView>,
     /// How the files of its backups are verified; null if they are not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) verify: Option<VerifyView>,
@@ -266,6 +271,7 @@ pub(crate) fn describe(
         ttl: ttl(template),
         keep: spec.keep.clone(),
         location: template.storage_location.as_deref().map(plain),
+        copies: copies::of(schedule),
         verify: VerifyView::of(schedule),
         drill: DrillsView::of(schedule),
         backups: backups.map(|all| lines(all, now)),
@@ -370,6 +376,7 @@ fn facts(view: &ScheduleView, now: Timestamp) -> Vec<(&'static str, String)> {
             .clone()
             .map(|name| ("Stored in", format!("location {name}"))),
     );
+    facts.extend(copies::line(&view.copies).map(|text| ("Copies", text)));
     facts.extend(
         view.verify
             .as_ref()

@@ -208,3 +208,38 @@ async fn the_last_drill_is_shown() {
     let document = person.reads("schedules describe daily -o json").await;
     assert_eq!(document["drill"]["last"]["backup"], "nightly");
 }
+
+#[tokio::test]
+async fn a_failed_drill_is_said_of_its_restore_and_of_its_backup() {
+    let api = FakeApi::with([]).await;
+    let failed = result("check a: exit code 1");
+    let drilled =
+        json!({ "metadata": { "annotations": { DRILLED_ANNOTATION: failed.annotation() } } });
+    api.has(with(completed_backup("nightly"), &drilled));
+    let state = DrillState {
+        result: Some(failed),
+        is_over: true,
+        ..DrillState::default()
+    };
+    api.has(json!({ "apiVersion": "velero.io/v1", "kind": "Restore",
+        "metadata": { "name": "r", "namespace": "velero", "uid": "u",
+            "annotations": { DRILL_STATE_ANNOTATION: state.annotation() } },
+        "spec": { "backupName": "nightly", "drill": {} }, "status": { "phase": "Completed" } }));
+    let person = Person::at(&api);
+    assert_says!(
+        person.types("restore get").await,
+        "Completed (drill failed)"
+    );
+    assert_says!(
+        person.types("restore describe r").await,
+        "The drill has failed.",
+        "check a: exit code 1",
+        "kubectl backup restore logs r",
+        "kubectl backup drill nightly --wait"
+    );
+    assert_says!(
+        person.types("describe nightly").await,
+        "Drilled",
+        "kubectl backup restore describe r"
+    );
+}

@@ -190,3 +190,32 @@ async fn an_owner_restores_from_a_backup_that_the_owner_may_not_see() {
     let said = Person::at(&api).types(line).await;
     assert_says!(said, "restore.velero.io/mine created", "exit 0");
 }
+
+#[tokio::test]
+async fn a_user_who_may_not_delete_a_backup_is_told_who_may() {
+    let api = FakeApi::start().await;
+    let refuse = || {
+        api.on_get("/backups", forbidden("list", "backups"));
+        api.on_get("/backups/mine", forbidden("get", "backups"));
+    };
+    refuse();
+    answers(&api, 0, &[completed_backup("mine")]);
+    let of_owner = Person::at(&api).types("delete mine --yes").await;
+    assert_says!(
+        of_owner,
+        "Owners of namespaces create backups and delete none",
+        "backup-operator",
+        "exit 1"
+    );
+    refuse();
+    api.on_post("/downloadrequests", forbidden("create", "downloadrequests"));
+    let of_others = Person::at(&api).types("delete mine --yes").await;
+    assert_says!(
+        of_others,
+        "It takes the ClusterRole backup-operator",
+        "exit 1"
+    );
+    for said in [of_owner, of_others] {
+        assert!(!said.contains("backup-viewer"), "{said}");
+    }
+}

@@ -412,3 +412,47 @@ async fn a_backup_made_by_hand_is_what_the_schedule_would_make() {
         json!([{"location": "offsite", "ttl": "48h0m0s"}])
     );
 }
+
+#[tokio::test]
+async fn flags_say_how_backups_are_verified_and_copied() {
+    let api = cluster().await;
+    let rules = json!({ "spec": { "copies": [{ "location": "offsite", "ttl": "48h0m0s", "keep": { "weekly": 4 } }] } });
+    api.has(with(api.stored("schedules", "nightly").unwrap(), &rules));
+    let person = Person::at(&api);
+    let sets = async |flags: &str| {
+        let seen = person
+            .types(&format!("schedules set nightly {flags}"))
+            .await;
+        assert_says!(seen, "schedule.velero.io/nightly changed", "--- exit 0");
+        api.stored("schedules", "nightly").unwrap()["spec"].clone()
+    };
+    let spec = sets("--verify-every=1d --verify-which=random --copy-to=archive,offsite=90d").await;
+    assert_eq!(
+        spec["verify"],
+        json!({ "every": "24h0m0s", "which": "random" })
+    );
+    let copies = json!([{ "location": "archive" },
+        { "location": "offsite", "ttl": "2160h0m0s", "keep": { "weekly": 4 } }]);
+    assert_eq!(spec["copies"], copies);
+    let shown = person.types("schedules describe nightly").await;
+    assert_says!(
+        shown,
+        "archive (kept as long as the backup); offsite (kept for 2160h0m0s, keeps weekly 4)"
+    );
+    let spec = sets("--verify-every=0").await;
+    assert_eq!(
+        (spec.get("verify"), &spec["copies"]),
+        (None, &copies),
+        "what no flag names stays"
+    );
+    let line = "schedules create other --schedule=@daily --verify-every=1h --copy-to=offsite";
+    assert_says!(person.types(line).await, "--- exit 0");
+    let spec = &api.stored("schedules", "other").unwrap()["spec"];
+    assert_eq!(
+        (&spec["verify"], &spec["copies"]),
+        (
+            &json!({ "every": "1h0m0s" }),
+            &json!([{ "location": "offsite" }])
+        )
+    );
+}
