@@ -106,8 +106,8 @@ pub(super) fn claim_name(namespace: &str, claim: &str) -> String {
 pub(super) fn in_use(claim: &str, users: &[&ClaimUser]) -> String {
     let pods = names(users.iter().copied());
     format!(
-        "{claim} is used by {pods}: nothing is restored into a volume in use; scale down what runs \
-         these pods, and restore the claim again"
+        "{claim} is used by {pods}: no data is restored into a volume in use, so nothing is changed; \
+         scale down what runs these pods, and restore the claim again"
     )
 }
 
