@@ -38,10 +38,10 @@ pub(super) fn maintain(
     let opened = session.open()?;
     let mut report = MaintainReport::default();
     for id in &ids {
-        let key = key(FileType::Snapshot, id);
+        let object = key(FileType::Snapshot, id);
         // Stores do not say whether there was something to delete.
-        if session.objects.size(&key)?.is_some() {
-            session.objects.delete(&key)?;
+        if session.objects.size(&object)?.is_some() {
+            session.objects.delete(&object)?;
             report.forgotten += 1;
         }
     }
