@@ -243,6 +243,10 @@ impl Calls {
         }
     }
 
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
     pub(super) fn is_dry_run(&self) -> bool {
         self.dry_run.is_some()
     }

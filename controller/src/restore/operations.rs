@@ -106,6 +106,12 @@ fn mark_missing_data(volumes: &mut [VolumeInfo], operations: &[RestoreOperation]
         if let Some(entry) = entry {
             entry.result = Some(VolumeResult::Failed);
             entry.skipped_reason = Some(why.to_owned());
+            let movement = entry.snapshot_data_movement_info.as_mut();
+            if let Some(movement) = movement.filter(|_| operation.status.started.is_none()) {
+                // Without a snapshot the entry is one of a restore that no pod has begun.
+                movement.snapshot_handle.clear();
+                movement.size = 0;
+            }
         }
     }
 }
@@ -189,6 +195,18 @@ mod tests {
             missing.volumes["shop/silent"],
             "it has not come from the repository"
         );
+    }
+
+    #[test]
+    fn only_data_whose_restore_has_begun_may_be_there_in_part() {
+        for (started, expected) in [(None, ""), (Some(Timestamp::UNIX_EPOCH), "k")] {
+            let mut volumes = volumes();
+            let mut failed = operation(MOVED_NAME, "d-2", OperationPhase::Failed, "why");
+            failed.status.started = started;
+            mark_missing_data(&mut volumes, &[failed]);
+            let movement = volumes[1].snapshot_data_movement_info.as_ref().unwrap();
+            assert_eq!(movement.snapshot_handle, expected);
+        }
     }
 
     #[test]

@@ -210,6 +210,7 @@ impl Restoring<'_> {
             .settle(|lines| self.report.said(lines))
             .await;
         self.report_volumes();
+        self.report_used_claims().await;
         done?;
         self.prune().await?;
         Ok(self.actions.started.into_inner())

@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::location::Locations;
 
+pub(crate) use download::claim_in_use;
 pub(crate) use settings::MoverSettings;
 
 pub(crate) struct DataMover {

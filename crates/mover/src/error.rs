@@ -47,7 +47,8 @@ pub enum MoverError {
     )]
     ConfigMissing { url: String },
     #[error(
-        "the password does not open the repository at {url}: use the one that it was made with"
+        "the password does not open the repository at {url}: use the current one, which is the one of the last rotation, or without a \
+         rotation the one that the repository was made with"
     )]
     WrongPassword { url: String },
     #[error(

@@ -148,7 +148,7 @@ impl Repository {
     }
 
     /// Removes all keys of another password. The password of the repository opens it then, also if
-    /// it did not before.
+    /// it did not before. Fails if the two are the same.
     pub fn remove_keys(&self, other: &Password, job: &Job) -> Result<(), MoverError> {
         guard::run(&job.stop, || keys::remove(self, other, job))
     }

@@ -4,7 +4,9 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use backup_client::{errors::plain, retry::timed};
-use backup_core::{event_reason::EventReason, labels::BREAK_GLASS_ANNOTATION};
+use backup_core::{
+    digest::short_sha256, event_reason::EventReason, labels::BREAK_GLASS_ANNOTATION,
+};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Client, Resource,
@@ -16,6 +18,8 @@ use tokio::sync::Semaphore;
 const MAX_IN_FLIGHT: usize = 32;
 /// Maximum length of a note; the API server refuses longer ones.
 const MAX_NOTE_BYTES: usize = 1024;
+/// Length of the digest by which notes are told apart (bytes; two hex digits each).
+const NOTE_DIGEST_BYTES: usize = 4;
 
 /// Records Events. Cheap to clone.
 #[derive(Clone)]
@@ -56,6 +60,20 @@ impl Events {
         self.publish(EventType::Warning, object.object_ref(&()), reason, note);
     }
 
+    /// Like [`Events::warning`], for a reason whose notes differ. Otherwise events with the same
+    /// reason count as one, which shows the first note.
+    pub fn warning_for_note<K: Resource<DynamicType = ()>>(
+        &self,
+        object: &K,
+        reason: EventReason,
+        note: &str,
+    ) {
+        let digest = short_sha256(note.as_bytes(), NOTE_DIGEST_BYTES);
+        let action = format!("{}-{digest}", reason.as_str());
+        let object = object.object_ref(&());
+        self.publish_action(EventType::Warning, object, reason, action, note);
+    }
+
     /// Like [`Events::warning`], for an object that is known by reference only (it could not be
     /// decoded).
     pub fn warning_on(&self, object: ObjectReference, reason: EventReason, note: &str) {
@@ -73,6 +91,19 @@ impl Events {
     }
 
     fn publish(&self, type_: EventType, object: ObjectReference, reason: EventReason, note: &str) {
+        let action = reason.as_str().to_owned();
+        self.publish_action(type_, object, reason, action, note);
+    }
+
+    /// Events with the same reason and action count as one.
+    fn publish_action(
+        &self,
+        type_: EventType,
+        object: ObjectReference,
+        reason: EventReason,
+        action: String,
+        note: &str,
+    ) {
         let reason = reason.as_str();
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
             tracing::debug!(reason, note, "event dropped: too many on their way");
@@ -82,7 +113,7 @@ impl Events {
             type_,
             reason: reason.to_owned(),
             note: Some(shortened(note)),
-            action: reason.to_owned(),
+            action,
             secondary: None,
         };
         let recorder = self.recorder.clone();
@@ -139,6 +170,29 @@ mod tests {
                 "{none:?}"
             );
         }
+    }
+
+    #[tokio::test]
+    async fn another_note_of_the_same_reason_is_another_event() {
+        let fake = backup_testkit::FakeApi::new();
+        let events = Events::new(fake.client(), "test");
+        let object = k8s_openapi::api::core::v1::ConfigMap {
+            metadata: kube::api::ObjectMeta {
+                name: Some("shop".to_owned()),
+                namespace: Some("velero".to_owned()),
+                ..kube::api::ObjectMeta::default()
+            },
+            ..k8s_openapi::api::core::v1::ConfigMap::default()
+        };
+        for note in ["the password is wrong", "the Secret is missing"] {
+            events.warning_for_note(&object, EventReason::Unavailable, note);
+            // All are sent once no permit is held.
+            let all = u32::try_from(MAX_IN_FLIGHT).unwrap();
+            drop(events.permits.acquire_many(all).await.unwrap());
+        }
+        let log = fake.log();
+        let created = log.iter().filter(|line| line.starts_with("POST"));
+        assert_eq!(created.count(), 2, "{log:?}");
     }
 
     #[test]

@@ -31,6 +31,10 @@ pub(crate) async fn run(command: RepositoriesCommand, terminal: &mut Terminal) -
     }
 }
 
+/// The end of a rotation. A copy of the bucket has the keys of its time.
+const ROTATED: &str = "The password was rotated: the previous one opens no repository any longer. Keep it only for copies \
+     of the bucket that were made before";
+
 /// The printed form of a rotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rotation {
@@ -82,7 +86,11 @@ async fn rotate_password(args: &RotatePasswordArgs, terminal: &mut Terminal) -> 
         };
     }
     terminal.data(&format!("rotation {}\n", shown.state.word()))?;
-    terminal.say(&shown.text);
+    terminal.say(if is_finished(shown.state, args.copied) {
+        ROTATED
+    } else {
+        &shown.text
+    });
     for line in next_steps(&session, shown.state) {
         terminal.say(&line);
     }
@@ -152,6 +160,11 @@ fn is_over(state: RotationState, is_copied: bool) -> bool {
         RotationState::Stage(RotationStage::Switched) => !is_copied,
         RotationState::Requested | RotationState::Stage(_) => false,
     }
+}
+
+/// Whether the rotation whose copy this command has confirmed is done.
+fn is_finished(state: RotationState, is_copied: bool) -> bool {
+    is_copied && state == RotationState::Idle
 }
 
 fn describe(state: RotationState) -> &'static str {
@@ -235,6 +248,11 @@ mod tests {
         ] {
             assert_eq!(is_over(state, false), request, "{state:?}");
             assert_eq!(is_over(state, true), copy, "{state:?}");
+            assert!(
+                !is_finished(state, false),
+                "{state:?}: it may not have begun"
+            );
+            assert_eq!(is_finished(state, true), state == RotationState::Idle);
         }
     }
 }

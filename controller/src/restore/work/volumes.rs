@@ -20,9 +20,12 @@ use super::{
     provisioned::ProvisionedClaim,
     volume_plan::{PlannedVolume, TakenSnapshots, VolumeObjects, VolumePlan},
 };
-use crate::restore::{
-    about::About,
-    volume_outcomes::{DataOutcome, ExistingData, PlannedClaim},
+use crate::{
+    restore::{
+        about::About,
+        volume_outcomes::{DataOutcome, ExistingData, PlannedClaim},
+    },
+    volumes::data_mover::claim_in_use,
 };
 
 impl Restoring<'_> {
@@ -209,6 +212,29 @@ impl Restoring<'_> {
         }
         entries.extend(missing);
         self.report.volumes(entries);
+    }
+
+    /// Reports the claims into whose volumes nothing is restored, as pods use them. Only in a plan: in
+    /// a restore the DataDownload of the claim says so.
+    pub(super) async fn report_used_claims(&self) {
+        if !self.calls.is_dry_run() {
+            return;
+        }
+        for (namespace, claim) in self.snapshots.restored().in_place() {
+            let scope = Scope::Namespace(&namespace);
+            match claim_in_use(self.calls.client(), &namespace, &claim).await {
+                Ok(Some(why)) => self.report.error(scope, why),
+                Ok(None) => {}
+                Err(error) => self.report.warn(
+                    scope,
+                    format!(
+                        "whether pods use PersistentVolumeClaim {namespace}/{claim} is not known, as \
+                         they cannot be listed ({}); no data is restored if one does",
+                        plain(&error)
+                    ),
+                ),
+            }
+        }
     }
 
     /// Reports the outcome of the data of a volume. Returns the entry of a volume whose data is

@@ -50,6 +50,7 @@ use super::{
 use crate::error::ReconcileError;
 use decide::{Ending, Step, decide};
 use observe::{Observation, observe};
+pub(crate) use users::claim_in_use;
 
 /// Maximum number of DataDownloads that are reconciled concurrently. Their pods run meanwhile.
 const CONCURRENCY: usize = 8;

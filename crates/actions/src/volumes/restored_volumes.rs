@@ -137,6 +137,11 @@ impl RestoredVolumes {
         self.with(|state| state.in_place.contains(&key))
     }
 
+    /// Namespace and name of each claim that exists and into whose volume data is restored.
+    pub fn in_place(&self) -> Vec<(String, String)> {
+        self.with(|state| state.in_place.iter().cloned().collect())
+    }
+
     pub fn entries(&self) -> Vec<VolumeInfo> {
         self.with(|state| state.told.values().cloned().collect())
     }

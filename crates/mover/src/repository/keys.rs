@@ -2,6 +2,7 @@
 //! replaced without touching data: a key of the new one is added, and later the keys of the old one
 //! are removed. Each step can be repeated after a crash.
 
+use backup_core::{data_movement::PASSWORD_VARIABLE, repository_records::OTHER_PASSWORD_VARIABLE};
 use rustic_core::{FileType, KeyOptions};
 
 use super::{Job, Password, Repository, errors::OrMoverError as _, layout::key, session::Session};
@@ -47,13 +48,20 @@ pub(super) fn remove(
     other: &Password,
     job: &Job,
 ) -> Result<(), MoverError> {
+    if repository.password.0 == other.0 {
+        let detail = format!(
+            "it is the same password as {PASSWORD_VARIABLE}, so no key was removed: name the password whose keys are to be \
+             removed"
+        );
+        return Err(MoverError::config(OTHER_PASSWORD_VARIABLE, detail));
+    }
     let other = with_password(repository, other);
     opens_or_gets_key(repository, &other, job)?;
     let session = Session::new(repository, job, None);
     let other = Session::new(&other, job, None);
     for id in session.keys()? {
         job.stop.check()?;
-        // With the same password twice no key is removed.
+        // A key that opens with both is kept.
         if other.opens_with(id)? && !session.opens_with(id)? {
             session.objects.delete(&key(FileType::Key, &id))?;
         }

@@ -40,6 +40,11 @@ fn prune(world: &World, removal_delay: Duration) -> MaintainReport {
 }
 
 fn forget(world: &World, snapshot: &str) {
+    assert_eq!(forgotten(world, snapshot), 1);
+}
+
+/// Number of snapshots that were forgotten.
+fn forgotten(world: &World, snapshot: &str) -> u64 {
     let request = MaintainRequest {
         forget: vec![snapshot.to_owned()],
         prune: false,
@@ -48,7 +53,7 @@ fn forget(world: &World, snapshot: &str) {
     let report = world
         .run(|repository| repository.maintain(&request, &Job::default()))
         .unwrap();
-    assert_eq!(report.forgotten, 1);
+    report.forgotten
 }
 
 fn packs(world: &World) -> Vec<String> {
@@ -349,7 +354,8 @@ fn data_is_marked_first_and_removed_only_later() {
     let dropped = world.save();
     let all = packs(&world);
     forget(&world, &dropped);
-    forget(&world, &dropped);
+    let again = forgotten(&world, &dropped);
+    assert_eq!(again, 0, "it does not exist any longer");
     let marked = prune(&world, Duration::from_hours(1));
     assert!(marked.marked_packs >= 2, "{marked:?}");
     assert_eq!(marked.removed_packs, 0);

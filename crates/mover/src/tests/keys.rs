@@ -87,10 +87,12 @@ fn keys_of_other_passwords_are_kept() {
 }
 
 #[test]
-fn with_one_password_for_both_no_key_is_removed() {
+fn with_one_password_for_both_the_removal_of_its_keys_is_refused() {
     let world = World::new();
     world.add_key(PASSWORD, PASSWORD).unwrap();
-    world.remove_keys(PASSWORD, PASSWORD).unwrap();
+    let error = world.remove_keys(PASSWORD, PASSWORD).unwrap_err();
+    assert_eq!(error.category(), "config");
+    assert!(error.to_string().contains("no key was removed"), "{error}");
     assert!(world.opens(PASSWORD));
     assert_eq!(world.keys().len(), 1);
 }

@@ -23,6 +23,7 @@ pub(super) fn line(volume: &VolumeView, style: Style) -> String {
     };
     let failed = match tone {
         Tone::Bad if volume.is_incomplete() => " incomplete",
+        Tone::Bad if volume.is_restored => ", not restored",
         Tone::Bad => " failed",
         _ => "",
     };
@@ -52,4 +53,33 @@ pub(super) fn line(volume: &VolumeView, style: Style) -> String {
         style.tone(tone, tone.sign()),
         parts.join(", ")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_restore_that_wrote_nothing_is_not_incomplete() {
+        let shown = |method: &str, handle: &str, size: i64| {
+            let entry = serde_json::json!({"pvcNamespace": "shop", "pvcName": "data", method: "CSISnapshot",
+                "snapshotDataMoved": true, "result": "failed", "snapshotDataMovementInfo": {
+                    "dataMover": "backup-mover", "snapshotHandle": handle, "size": size}});
+            let volume: VolumeView = serde_json::from_value(entry).unwrap();
+            line(&volume, Style::new(false))
+        };
+        let refused = shown("restoreMethod", "", 0);
+        assert!(
+            refused.ends_with("shop/data  moved CSI snapshot, not restored"),
+            "{refused}"
+        );
+        for (method, handle, expected) in [
+            ("restoreMethod", "k1", "snapshot incomplete, 2.0 KiB"),
+            ("backupMethod", "k1", "snapshot incomplete, 2.0 KiB"),
+            ("backupMethod", "", "snapshot failed, 2.0 KiB"),
+        ] {
+            let line = shown(method, handle, 2048);
+            assert!(line.contains(expected), "{line}");
+        }
+    }
 }

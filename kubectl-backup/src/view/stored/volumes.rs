@@ -32,6 +32,9 @@ pub(crate) struct VolumeView {
     /// Name of the snapshot in the storage system or repository.
     pub(crate) handle: String,
     pub(crate) skipped: Option<String>,
+    /// Whether the entry is that of a restore.
+    #[serde(skip_serializing)]
+    pub(crate) is_restored: bool,
     /// Where its data is, for users; empty if nothing was saved.
     #[serde(skip_serializing)]
     pub(crate) place: String,
@@ -69,6 +72,7 @@ impl From<VolumeInfo> for VolumeView {
             size: saved.size,
             new_bytes: saved.new_bytes,
             handle: plain(&saved.handle),
+            is_restored: entry.backup_method.is_none() && entry.restore_method.is_some(),
             skipped: is_skipped.then(|| plain(entry.skipped_reason.as_deref().unwrap_or_default())),
             place: if is_skipped {
                 String::new()

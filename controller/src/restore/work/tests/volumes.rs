@@ -246,6 +246,49 @@ async fn moved_data_is_restored_into_a_claim_that_exists_if_the_spec_says_so() {
     }
 }
 
+/// A restore learns so from its DataDownload; a plan has none.
+#[tokio::test]
+async fn a_plan_names_the_pods_that_use_a_claim_whose_data_would_be_restored_in_place() {
+    let items = [("persistentvolumeclaims", Some("a"), moved_claim())];
+    for (policy, user, expected) in [
+        ("full", None, None),
+        ("full", Some(("Running", false)), Some("is used by web: ")),
+        ("full", Some(("Running", true)), None),
+        ("full", Some(("Succeeded", false)), None),
+        ("none", Some(("Running", false)), None),
+    ] {
+        let fake = fake::server();
+        fake.put("/api/v1/namespaces/a", item("v1", "Namespace", "a"));
+        fake.put(&format!("{CLAIMS}/data"), moved_claim());
+        if let Some((phase, is_deleting)) = user {
+            let mut pod = item("v1", "Pod", "web");
+            pod["metadata"]["namespace"] = json!("a");
+            if is_deleting {
+                pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            }
+            pod["spec"] = json!({"containers": [], "volumes": [
+                {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]});
+            pod["status"] = json!({"phase": phase});
+            fake.put("/api/v1/namespaces/a/pods/web", pod);
+        }
+        let (claimed, calls) = (Footprint::everything(), fake::dry_calls(&fake));
+        let world = World {
+            saved: moved(),
+            ..World::new(&fake, &calls, &claimed)
+        };
+        let spec = json!({"existingVolumeDataPolicy": policy});
+        let (report, done) = world.run(&items, spec).await;
+        done.unwrap();
+        let results = serde_json::to_string(&report.into_files().results).unwrap();
+        assert_eq!(
+            results.contains("is used by"),
+            expected.is_some(),
+            "{policy} {user:?}: {results}"
+        );
+        assert_says!(results, expected.unwrap_or_default());
+    }
+}
+
 #[tokio::test]
 async fn the_volume_of_moved_data_gets_the_properties_of_the_old_one() {
     let items = [("persistentvolumeclaims", Some("a"), moved_claim())];

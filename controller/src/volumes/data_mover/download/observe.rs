@@ -129,7 +129,8 @@ impl Observation {
         }
         let is_open = !patches::has_ended(download) && Fill::of(download).is_none();
         if is_open && self.target.is_some() {
-            self.facts.users = users_of(mover, &wanted.namespace, &wanted.pvc).await?;
+            let client = &mover.cluster.client;
+            self.facts.users = users_of(client, &wanted.namespace, &wanted.pvc).await?;
         }
         Ok(())
     }

@@ -3,12 +3,12 @@
 use backup_client::paging;
 use backup_core::text::listed;
 use k8s_openapi::api::core::v1::{Pod, Volume};
-use kube::{Api, ResourceExt as _, api::ListParams};
-
-use crate::{error::ReconcileError, volumes::data_mover::DataMover};
+use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
 /// Label of a pod of a ReplicaSet, whose name ends with it after that of its Deployment.
 const TEMPLATE_HASH: &str = "pod-template-hash";
+/// Number of pods in one page of a list.
+const PAGE_SIZE: u32 = 500;
 /// Maximum number of pods that a message names.
 const MAX_NAMED_PODS: usize = 5;
 
@@ -67,19 +67,48 @@ fn controller(pod: &Pod) -> Option<String> {
 
 /// The pods that use a claim, page by page.
 pub(super) async fn users_of(
-    mover: &DataMover,
+    client: &Client,
     namespace: &str,
     claim: &str,
-) -> Result<Vec<ClaimUser>, ReconcileError> {
-    let cluster = &mover.cluster;
-    let api: &Api<Pod> = &Api::namespaced(cluster.client.clone(), namespace);
-    let found = paging::collect(
-        ListParams::default().limit(cluster.page_size),
+) -> Result<Vec<ClaimUser>, kube::Error> {
+    let api: &Api<Pod> = &Api::namespaced(client.clone(), namespace);
+    paging::collect(
+        ListParams::default().limit(PAGE_SIZE),
         |page| async move { api.list(&page).await },
         |pod: Pod| ClaimUser::of(&pod, claim),
     )
-    .await;
-    Ok(found?)
+    .await
+}
+
+/// Why no data would be restored into the volume of a claim that exists: pods use it. `None` also if
+/// all of these pods are being deleted, as a restore waits for them.
+pub(crate) async fn claim_in_use(
+    client: &Client,
+    namespace: &str,
+    claim: &str,
+) -> Result<Option<String>, kube::Error> {
+    let users = users_of(client, namespace, claim).await?;
+    let users: Vec<_> = users.iter().collect();
+    Ok((!all_are_ending(&users)).then(|| in_use(&claim_name(namespace, claim), &users)))
+}
+
+/// Whether all pods that use a claim are being deleted; also if there are none.
+pub(super) fn all_are_ending(users: &[&ClaimUser]) -> bool {
+    users.iter().all(|user| user.is_deleting)
+}
+
+/// A claim, in messages.
+pub(super) fn claim_name(namespace: &str, claim: &str) -> String {
+    format!("PersistentVolumeClaim {namespace}/{claim}")
+}
+
+/// The message about a claim ([`claim_name`]) into which nothing is restored, as pods use it.
+pub(super) fn in_use(claim: &str, users: &[&ClaimUser]) -> String {
+    let pods = names(users.iter().copied());
+    format!(
+        "{claim} is used by {pods}: no data is restored into a volume in use, so nothing is changed; \
+         scale down what runs these pods, and restore the claim again"
+    )
 }
 
 /// "web-1 (of Deployment web) and db-0 (of StatefulSet db)", or less, if there are many.

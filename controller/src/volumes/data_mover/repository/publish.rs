@@ -42,7 +42,7 @@ impl DataMover {
             Some(message) if !(is_same_phase && is_same_message) => {
                 tracing::warn!(repository = name, message, "the repository cannot be used");
                 let events = &self.cluster.events;
-                events.warning(&written, EventReason::Unavailable, message);
+                events.warning_for_note(&written, EventReason::Unavailable, message);
             }
             None if !is_same_phase => {
                 tracing::info!(repository = name, "the repository is ready");

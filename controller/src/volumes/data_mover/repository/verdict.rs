@@ -45,8 +45,8 @@ impl Verdict {
         let message = &outcome.message;
         match outcome.reason.as_deref()? {
             failure_reason::WRONG_PASSWORD => Some(Self::lasting(format!(
-                "{message}: put it into Secret {PASSWORD_SECRET}, key {PASSWORD_KEY}, and keep a copy of the present one, \
-                 which other repositories may need"
+                "{message}. Put it into Secret {PASSWORD_SECRET}, key {PASSWORD_KEY}: it is in the latest copy that was made of \
+                 that Secret, after the last rotation. Keep a copy of the present one, which other repositories may need"
             ))),
             failure_reason::UNSUPPORTED => Some(Self::lasting(format!(
                 "{message}: --mover-image of the controller names the version"
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(verdict.is_some(), expected.is_some());
         if let (Some(verdict), Some(expected)) = (verdict, expected) {
             let message = verdict.message.unwrap();
-            assert!(message.starts_with("why: ") && message.contains(expected));
+            assert!(message.starts_with("why") && message.contains(expected));
             assert!(verdict.is_final);
         }
         assert_eq!(Verdict::of_outcome(&MoverOutcome::default()), None);
@@ -146,7 +146,9 @@ mod tests {
         };
         assert_eq!(opening(None, None), Verdict::ready());
         let wrong = opening(Some("why"), Some("wrong_password"));
-        assert!(wrong.is_final && wrong.message.unwrap().contains("repository-password"));
+        let message = wrong.message.unwrap();
+        assert!(wrong.is_final && message.contains("repository-password"));
+        assert!(message.contains("the latest copy"), "{message}");
         for reason in [Some("store"), None] {
             let failed = opening(Some("no node"), reason);
             assert!(!failed.is_final);

@@ -7,11 +7,11 @@ use backup_core::{
 };
 
 use super::{Attempts, Ending, Facts, Step};
-use crate::volumes::data_mover::pod::REDUCED;
+use crate::volumes::data_mover::{download::users::claim_name, pod::REDUCED};
 
 pub(super) fn target_name(download: &DataDownload) -> String {
     let target = &download.spec.target_volume;
-    format!("PersistentVolumeClaim {}/{}", target.namespace, target.pvc)
+    claim_name(&target.namespace, &target.pvc)
 }
 
 /// What an incomplete restore has left out.

@@ -195,12 +195,9 @@ fn used(download: &DataDownload, users: &[&ClaimUser], is_late: bool) -> Option<
         return None;
     }
     let name = target_name(download);
-    let pods = users::names(users.iter().copied());
-    if users.iter().all(|user| user.is_deleting) && !is_late {
+    if users::all_are_ending(users) && !is_late {
+        let pods = users::names(users.iter().copied());
         return Some(Step::Wait(format!("{name} is still used by {pods}")));
     }
-    Some(failed(format!(
-        "{name} is used by {pods}: nothing is restored into a volume in use; scale down what runs \
-         these pods, and restore the claim again"
-    )))
+    Some(failed(users::in_use(&name, users)))
 }

@@ -60,7 +60,7 @@ pub(crate) fn inspected(facts: &Facts<'_>, bucket: BucketFacts) -> InspectionPla
     }
     match facts.password {
         PasswordSecret::NoKey { .. } => lasting(format!(
-            "{secret} has no key {PASSWORD_KEY}: add it, with the password that the repositories were made with"
+            "{secret} has no key {PASSWORD_KEY}: add it, with the password in the latest copy of the Secret, after the last rotation"
         )),
         PasswordSecret::Present { .. } if !exists => InspectionPlan::Init,
         PasswordSecret::Present { .. } if repository.status.phase == Some(Phase::Ready) => {
@@ -68,8 +68,8 @@ pub(crate) fn inspected(facts: &Facts<'_>, bucket: BucketFacts) -> InspectionPla
         }
         PasswordSecret::Present { .. } => InspectionPlan::Open,
         PasswordSecret::Absent if exists => lasting(format!(
-            "there is a repository at {url}, and no {secret}: bring the Secret back, with the password that the repository \
-             was made with (key {PASSWORD_KEY})"
+            "there is a repository at {url}, and no {secret}: bring the Secret back from its latest copy, after the last \
+             rotation of the password (key {PASSWORD_KEY})"
         )),
         PasswordSecret::Absent => match others {
             OtherRepositories::None => InspectionPlan::MakePassword,
