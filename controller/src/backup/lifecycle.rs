@@ -4,6 +4,7 @@
 use backup_core::{
     api::{Backup, BackupPhase},
     event_reason::EventReason,
+    text::counted,
 };
 use backup_lock::Footprint;
 use backup_store::Location;
@@ -113,7 +114,10 @@ impl Lifecycle for Backups {
         match backup.phase() {
             BackupPhase::Completed => "everything is stored".to_owned(),
             BackupPhase::PartiallyFailed => {
-                format!("stored, but {} errors are in its results", status.errors)
+                format!(
+                    "stored; its results have {}",
+                    counted(status.errors, "error")
+                )
             }
             BackupPhase::FailedValidation => status.validation_errors.join("; "),
             _ => status.failure_reason.clone().unwrap_or_default(),

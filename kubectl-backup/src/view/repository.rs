@@ -44,7 +44,11 @@ impl TableKind for BackupRepository {
         let status = &self.status;
         let check = DataCheck::of(self.annotations());
         let phase = status.phase.as_ref().map_or("New", Phase::as_str);
-        let maintained = status.last_maintenance_time.as_ref();
+        // Without a maintenance it is the time from which the first one is counted.
+        let maintained = status
+            .last_maintenance_time
+            .as_ref()
+            .filter(|_| !status.recent_maintenance.is_empty());
         let read = match check.part {
             0 => dash(),
             part => format!("{part}/{DATA_PARTS}"),

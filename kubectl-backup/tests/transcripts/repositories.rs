@@ -27,7 +27,8 @@ async fn cluster() -> FakeApi {
         repository(
             "repository-shop",
             "shop",
-            &json!({"phase": "Ready", "lastMaintenanceTime": maintained}),
+            &json!({"phase": "Ready", "lastMaintenanceTime": maintained,
+                "recentMaintenance": [{"completeTimestamp": maintained, "result": "Succeeded"}]}),
             &json!({"backup-controller/data-check": check}),
         ),
     );
@@ -61,12 +62,17 @@ fn stage(name: &str) -> Value {
 
 #[tokio::test]
 async fn repositories_are_listed_with_what_is_known_of_them() {
-    let person = Person::at(&cluster().await);
+    let api = cluster().await;
+    // The time from which its first maintenance is counted.
+    let made = json!({"phase": "Ready", "lastMaintenanceTime": "2026-11-03T03:14:12Z"});
+    has(&api, repository("repository-new", "new", &made, &json!({})));
+    let person = Person::at(&api);
     let seen = person.types("repository list").await;
     for part in [
         "NAME              VOLUMES IN   LOCATION   PHASE      MAINTAINED   CHECKED   MESSAGE\n",
         "repository-db     db           default    NotReady   -            -         the password [2J does not open it\n",
         "repository-shop   shop         default    Ready      120m         24h\n",
+        "repository-new    new          default    Ready      -            -\n",
     ] {
         assert!(seen.contains(part), "{seen}");
     }

@@ -6,7 +6,7 @@
 //! (`rotation`); all have the name of the BackupRepository, so there are never two. Whether a
 //! repository can be used is valid for the location, password and image that it was found out with
 //! (`check`). A change of one of them is noticed at the next use, and at the latest after five
-//! minutes.
+//! minutes; if the repository cannot be used, a change of the password within a minute (`rotation`).
 
 mod check;
 mod data_check;

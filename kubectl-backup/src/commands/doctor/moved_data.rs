@@ -204,7 +204,7 @@ fn judge_repository(repository: &Repository, home: &str, now: Timestamp) -> Opti
     if let Some(problem) = &repository.problem {
         return Some(ON.bad(
             format!("{what} cannot be used: {}", plain(problem)),
-            format!("Its state is checked again every few minutes: {shown}"),
+            format!("A corrected Secret or location is noticed within five minutes: {shown}"),
         ));
     }
     let age = now.duration_since(repository.maintained?).as_secs();

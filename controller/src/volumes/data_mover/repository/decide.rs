@@ -199,10 +199,17 @@ fn ready<'a>(facts: &Facts<'a>, location: &'a BackupStorageLocation) -> Plan<'a>
     Plan::Wait(until_maintenance.min(until_check).min(RECHECK_INTERVAL))
 }
 
-/// The message in the status of a repository that can be used: its data is damaged, or its keys
-/// could not be changed.
+/// The message in the status of a repository that can be used: its frequency of maintenance is
+/// invalid, its data is damaged, or its keys could not be changed.
 fn remark(repository: &BackupRepository, password: &PasswordSecret) -> Option<String> {
     let mut remarks = Vec::new();
+    let frequency = repository.spec.maintenance_frequency;
+    if frequency <= GoDuration::default() {
+        remarks.push(format!(
+            "spec.maintenanceFrequency is {frequency}, and has to be longer than 0s: the repository is maintained every \
+             {DEFAULT_FREQUENCY}"
+        ));
+    }
     let damage = DataCheck::of(repository.annotations()).damage;
     if !damage.is_empty() {
         remarks.push(damage);

@@ -40,7 +40,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     decide::{PodEnd, is_ours, location_is_gone},
-    password::random_password,
+    password::{PasswordSecret, random_password},
     patches,
 };
 use crate::{
@@ -72,10 +72,15 @@ const FINISHED: &str =
 pub(super) async fn run(mover: Arc<DataMover>, stop: CancellationToken) {
     let mut last = None;
     let mut interval = INTERVAL;
+    let mut password = None;
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(interval) => {}
+        }
+        // Of an error nothing is lost: each repository looks for a change every few minutes.
+        if let Err(error) = Box::pin(mover.follow_password(&mut password)).await {
+            tracing::debug!(%error, "whether the password has changed is not known");
         }
         let awaited = match Box::pin(mover.rotate_once()).await {
             Err(ReconcileError::NotLeader(_)) => continue,
@@ -94,6 +99,25 @@ pub(super) async fn run(mover: Arc<DataMover>, stop: CancellationToken) {
 }
 
 impl DataMover {
+    /// Has the repositories that cannot be used opened again at once, if the Secret has changed
+    /// since the last call: the password may have been corrected. `last` is what was known then.
+    pub(super) async fn follow_password(
+        &self,
+        last: &mut Option<PasswordSecret>,
+    ) -> Result<(), ReconcileError> {
+        self.cluster.leadership.check()?;
+        let password = self.password_secret().await?;
+        if last.as_ref().is_some_and(|last| *last != password) {
+            for repository in self.known_repositories().await?.into_values() {
+                if repository.status.phase == Some(BackupRepositoryPhase::NotReady) {
+                    self.forget_check(&repository).await?;
+                }
+            }
+        }
+        *last = Some(password);
+        Ok(())
+    }
+
     /// Does the next step of a rotation, if there is one. Returns what is awaited.
     pub(super) async fn rotate_once(&self) -> Result<Option<RotationPlan>, ReconcileError> {
         self.cluster.leadership.check()?;

@@ -246,6 +246,31 @@ async fn a_wrong_password_of_a_transfer_is_noted_until_a_pod_opens_the_repositor
 }
 
 #[tokio::test]
+async fn a_changed_secret_has_repositories_that_cannot_be_used_looked_at_at_once() {
+    for (phase, is_forgotten) in [("NotReady", true), ("Ready", false)] {
+        let world = World::new();
+        world.add_location("default", "local", "b");
+        world.add_password("wrong");
+        let name = world.add_repository(json!({"phase": phase}));
+        world.fake.edit(&repository_path_of(&name), |repository| {
+            repository["metadata"]["annotations"] = json!({CHECK_ANNOTATION: "{}"});
+        });
+        let is_known = || {
+            let repository = repository(&world, &name);
+            repository.annotations().contains_key(CHECK_ANNOTATION)
+        };
+        let mut password = None;
+        for _ in 0..2 {
+            world.mover.follow_password(&mut password).await.unwrap();
+            assert!(is_known(), "nothing has changed");
+        }
+        world.add_password("right");
+        world.mover.follow_password(&mut password).await.unwrap();
+        assert_eq!(is_known(), !is_forgotten, "{phase}");
+    }
+}
+
+#[tokio::test]
 async fn a_pod_that_waits_for_the_password_has_the_repository_looked_at() {
     let world = World::new();
     world.add_location("default", "local", "b");

@@ -188,6 +188,7 @@ fn a_repository_is_maintained_when_it_is_due(
     let location = location(is_read_only);
     let mut repository = checked(Phase::Ready, 1, INPUTS, true);
     repository.spec.maintenance_frequency = frequency.parse().unwrap();
+    repository.status.message = remark(&repository, &present());
     repository.status.last_maintenance_time = last.map(|seconds| Time(ago(seconds)));
     repository.status.recent_maintenance = failed
         .map(|seconds| Maintenance {
@@ -318,6 +319,26 @@ fn keys_are_changed_when_that_is_requested_for_this_secret(
     let found = plan(&repository, Some(&location));
     let is_changed = expected.starts_with("keys");
     assert_eq!(found.starts_with("keys"), is_changed, "not ready: {found}");
+}
+
+#[rstest]
+#[case::none("0s")]
+#[case::negative("-1h0m0s")]
+fn a_frequency_that_is_not_above_zero_is_published_until_it_is_corrected(#[case] frequency: &str) {
+    let location = location(false);
+    let mut repository = checked(Phase::Ready, 1, INPUTS, true);
+    repository.spec.maintenance_frequency = frequency.parse().unwrap();
+    let published = plan(&repository, Some(&location));
+    assert!(
+        published.starts_with("remark")
+            && published.contains(&format!("is {frequency}, and"))
+            && published.contains("every 24h0m0s"),
+        "{published}"
+    );
+    repository.status.message = remark(&repository, &present());
+    assert_eq!(plan(&repository, Some(&location)), "wait 300");
+    repository.spec.maintenance_frequency = DEFAULT_FREQUENCY;
+    assert_eq!(plan(&repository, Some(&location)), "remark None");
 }
 
 #[test]
