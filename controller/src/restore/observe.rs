@@ -14,6 +14,7 @@ use backup_core::{
     resources::VersionPriorities,
 };
 use backup_runtime::list;
+use backup_store::FoundJob;
 use k8s_openapi::{
     api::core::v1::ConfigMap,
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -135,7 +136,11 @@ async fn location(
         Some(name) => find_location(ctx, name).await?,
         None => None,
     };
-    if !is_new || validate::is_readable(backup, own.as_ref()) {
+    if !is_new
+        || backup.complete_copies().next().is_none()
+        || (validate::is_readable(backup, own.as_ref())
+            && !has_lost_files(ctx, backup, own.as_ref()).await)
+    {
         return Ok(own);
     }
     for copy in backup.complete_copies() {
@@ -146,6 +151,26 @@ async fn location(
         }
     }
     Ok(own)
+}
+
+/// Whether the files of a backup are not in its own location, which no comparison may have found
+/// yet. A store that does not answer is asked again by the restore.
+async fn has_lost_files(
+    ctx: &JobContext,
+    backup: &Backup,
+    own: Option<&BackupStorageLocation>,
+) -> bool {
+    let Some(own) = own else {
+        return true;
+    };
+    let name = backup.name_any();
+    let uid = backup.uid().unwrap_or_default();
+    let found = async {
+        let store = ctx.locations.store(own).await.ok()?;
+        store.find_job::<Backup>(&name, &uid).await.ok()
+    };
+    let found = tokio::time::timeout(READ_BUDGET, Box::pin(found)).await;
+    matches!(found, Ok(Some(FoundJob::Nothing)))
 }
 
 async fn find_location(

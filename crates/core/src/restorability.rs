@@ -116,7 +116,8 @@ pub enum Place {
     Gone,
     /// It could not be read, with the reason.
     Unread(String),
-    /// Cannot be used, and a restore reads the copy in the location of this name.
+    /// A restore reads the copy in the location of this name: the files in the backup's own cannot
+    /// be used.
     Copied(String),
 }
 
@@ -204,7 +205,7 @@ impl Places {
     /// The place that a restore of a backup reads.
     pub fn of_backup(&self, backup: &Evidence) -> Place {
         let own = self.find(&backup.location);
-        if !own.is_unusable() && backup.files != Files::Missing {
+        if !own.is_unusable() && backup.files != Files::Missing && !backup.is_damaged() {
             return own;
         }
         let mut copies = backup.copies.iter();
@@ -283,6 +284,11 @@ impl Evidence {
                 && annotation(backup, MISSING_DATA_ANNOTATION).is_none(),
             bad_files: None,
         }
+    }
+
+    /// Whether the last verification of its files found errors.
+    fn is_damaged(&self) -> bool {
+        self.verified.as_ref().is_some_and(|last| last.findings > 0)
     }
 
     /// Records that a check has just found none of its files.
@@ -416,10 +422,15 @@ impl Evidence {
             .map(|last| last.findings)
             .filter(|findings| *findings > 0)
         {
-            add(
-                Answer::Unknown,
-                format!("{} in its files", counted(findings, "fault")),
-            );
+            let faults = counted(findings, "fault");
+            let text = match place {
+                // It may have been made of the same files.
+                Some(Place::Copied(copy)) => format!(
+                    "{faults} in its files in location {name}, and its copy in location {copy} was not verified"
+                ),
+                _ => format!("{faults} in its files"),
+            };
+            add(Answer::Unknown, text);
         }
         if let Some(data) = &self.missing {
             add(
@@ -487,6 +498,8 @@ mod tests {
         };
         let whole = object(json!({}));
         let without_files = object(json!({ FILES_MISSING_ANNOTATION: "" }));
+        let faults = r#"{"at":"2026-11-03T05:14:12Z","findings":2}"#;
+        let damaged = object(json!({ VERIFIED_ANNOTATION: faults }));
         for (evidence, own, of_a, expected) in [
             (&whole, Some("Available"), "Available", "Yes []"),
             (
@@ -506,6 +519,12 @@ mod tests {
                 Some("Available"),
                 "Available",
                 "Yes [\"from its copy in location a\"]",
+            ),
+            (
+                &damaged,
+                Some("Available"),
+                "Available",
+                "Unknown [\"2 faults in its files in location own, and its copy in location a was not verified\"]",
             ),
         ] {
             let place = places(own, of_a).of_backup(evidence);

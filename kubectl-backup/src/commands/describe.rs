@@ -96,7 +96,9 @@ async fn fetch<W: Workload>(session: &Session, work: &W, parts: &RefCell<Workloa
             Some(backup) => {
                 let read_from = labels::annotation(work, labels::READ_FROM_ANNOTATION);
                 let (found, place) = location(session, backup, read_from).await;
-                (found, place_of_copy(session, backup, place).await)
+                let evidence = Evidence::of(backup);
+                let place = place_of_copy(session, backup, &evidence, place).await;
+                (found, place)
             }
             None => (FetchResult::Known(None), Place::Gone),
         };
@@ -115,6 +117,15 @@ async fn fetch<W: Workload>(session: &Session, work: &W, parts: &RefCell<Workloa
         moved_data(session, work).map(|all| parts.borrow_mut().transfers = all),
         files(session, work).map(|stored| parts.borrow_mut().stored = stored)
     );
+    if let Some(backup) = work.as_backup()
+        && parts.borrow().stored.files == FilesState::Missing
+    {
+        let mut evidence = Evidence::of(backup);
+        evidence.finds_no_files();
+        let place = parts.borrow().place.clone();
+        let place = place_of_copy(session, backup, &evidence, place).await;
+        parts.borrow_mut().place = place;
+    }
 }
 
 fn show(
@@ -175,11 +186,15 @@ async fn location(
     }
 }
 
-/// The place itself, or the first copy that can be read if it is unusable.
-async fn place_of_copy(session: &Session, backup: &Backup, place: Place) -> Place {
-    let copies = backup.complete_copies().filter(|_| place.is_unusable());
+/// The place itself, or the first copy that can be read if a restore does not read the files there.
+async fn place_of_copy(
+    session: &Session,
+    backup: &Backup,
+    evidence: &Evidence,
+    place: Place,
+) -> Place {
     let mut places = BTreeMap::new();
-    for copy in copies {
+    for copy in backup.complete_copies() {
         let name = &copy.location;
         if let Ok(location) = session.get::<BackupStorageLocation>(name).await {
             places.insert(name.clone(), Place::of(&location));
@@ -187,7 +202,7 @@ async fn place_of_copy(session: &Session, backup: &Backup, place: Place) -> Plac
     }
     let own = backup.spec.storage_location.clone().unwrap_or_default();
     places.insert(own, place);
-    Places(Ok(places)).of_backup(&Evidence::of(backup))
+    Places(Ok(places)).of_backup(evidence)
 }
 
 async fn previous(session: &Session, backup: Option<&Backup>) -> FetchResult<Option<RunView>> {

@@ -1,6 +1,6 @@
 //! Backups whose own location cannot be read, with a copy in another one.
 
-use backup_core::labels::READ_FROM_ANNOTATION;
+use backup_core::labels::{READ_FROM_ANNOTATION, VERIFIED_ANNOTATION};
 use backup_store::CopyNote;
 
 use super::*;
@@ -57,6 +57,33 @@ async fn a_restore_reads_the_copy_and_says_which() {
         path.exists()
     };
     assert!(results(&second) && !results(&first));
+}
+
+#[tokio::test]
+async fn a_copy_is_read_where_files_are_gone_or_known_to_be_damaged() {
+    for damage in ["gone", "verified"] {
+        let (fake, first, ctx) = prepared(None).await;
+        let _second = copied(&fake, &first).await;
+        fake.edit(LOCATION, |location| {
+            location["status"] = json!({ "phase": "Available" });
+        });
+        if damage == "gone" {
+            std::fs::remove_dir_all(first.path().join("backups/b")).unwrap();
+        } else {
+            let faults = r#"{"at":"2026-11-03T05:14:12Z","findings":1}"#;
+            fake.edit(BACKUP, |backup| {
+                backup["metadata"]["annotations"] = json!({ VERIFIED_ANNOTATION: faults });
+            });
+        }
+        assert_eq!(step(&mut worker(&ctx)).await, Step::Done, "{damage}");
+        let restore = fake.get(RESTORE).unwrap();
+        assert_eq!(
+            restore["status"]["phase"], "Completed",
+            "{damage}: {restore}"
+        );
+        let annotations = &restore["metadata"]["annotations"];
+        assert_eq!(annotations[READ_FROM_ANNOTATION], "second", "{damage}");
+    }
 }
 
 #[tokio::test]
