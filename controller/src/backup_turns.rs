@@ -11,7 +11,7 @@ use backup_core::{
     labels::{self, annotation},
 };
 use backup_runtime::{Cluster, list, queue::Action};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::{
     Api, ResourceExt,
     api::{ApiResource, DynamicObject},
@@ -27,6 +27,15 @@ pub(crate) use decide::{Candidate, Plan, Terms, has_files};
 pub(crate) const MAX_SLEEP: Duration = Duration::from_mins(15);
 /// Delay before a turn that is due, and not possible now, is tried again.
 pub(crate) const RETRY_INTERVAL: Duration = Duration::from_mins(5);
+
+/// Maximum difference between the clocks of two controllers that is ignored.
+const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(1);
+
+/// Whether a record of this time can be true. One of a clock that was wrong would otherwise count
+/// until its time has come.
+pub(crate) fn is_credible(at: Timestamp, now: Timestamp) -> bool {
+    at.duration_since(now) <= MAX_CLOCK_SKEW
+}
 
 /// The schedule of this name; `None` if there is none that can be decoded. The controller of
 /// schedules reports those that cannot.

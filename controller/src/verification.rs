@@ -85,9 +85,10 @@ impl VerificationController {
             self.metrics.forget_verification(&key.name);
             return Ok(Action::AwaitChange);
         };
-        let last = ScheduleVerification::read(annotation(schedule, VERIFICATION_ANNOTATION));
-        let whole = last.as_ref().and_then(|last| last.whole);
         let now = Timestamp::now();
+        let last = ScheduleVerification::read(annotation(schedule, VERIFICATION_ANNOTATION))
+            .filter(|last| backup_turns::is_credible(last.at, now));
+        let whole = last.as_ref().and_then(|last| last.whole);
         let next = terms.next(last.as_ref().map(|last| last.at), now);
         if let Some(next) = next.filter(|next| *next > now) {
             self.metrics.verification_due(&key.name, Some(next), whole);

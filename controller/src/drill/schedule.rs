@@ -102,8 +102,9 @@ impl DrillController {
             self.metrics.forget_drill(&key.name);
             return Ok(Action::AwaitChange);
         };
-        let last = LastDrill::read(annotation(schedule, LAST_DRILL_ANNOTATION));
         let now = Timestamp::now();
+        let last = LastDrill::read(annotation(schedule, LAST_DRILL_ANNOTATION))
+            .filter(|last| backup_turns::is_credible(last.result.at, now));
         let next = terms.next(last.as_ref().map(|last| last.result.at), now);
         let mut drills = self.drills(schedule).await?;
         if let Some(open) = drills.iter().find(|drill| drill.is_open()) {

@@ -260,6 +260,20 @@ async fn a_failed_drill_keeps_the_time_of_the_last_success() {
 }
 
 #[tokio::test]
+async fn a_result_in_the_future_hides_no_later_one() {
+    let setup = Setup::new();
+    let future = Timestamp::now() + jiff::SignedDuration::from_hours(24);
+    let forged = DrillResult::of_nothing("old", String::new(), future);
+    let forged = LastDrill::after(None, "b", forged).annotation();
+    setup.edit(|object| {
+        object["metadata"]["annotations"] = json!({ LAST_DRILL_ANNOTATION: forged });
+    });
+    setup.put_drill("new", "2026-01-02T02:00:00Z", "check a: exit code 1");
+    setup.reconcile().await.unwrap();
+    assert!(setup.last().unwrap().result.has_failed());
+}
+
+#[tokio::test]
 async fn a_backup_without_its_list_fails_the_drill() {
     let setup = Setup::new();
     fs::remove_file(list_file(setup.folder.path())).unwrap();

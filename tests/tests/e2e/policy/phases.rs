@@ -17,6 +17,7 @@ crate::tests! {
     what_is_said_of_an_end_is_the_controllers_to_change,
     a_verification_by_hand_hides_nothing_that_digests_have_shown,
     rules_that_keep_a_backup_are_taken_off_and_never_forged,
+    what_a_schedule_has_proven_is_recorded_by_the_controller,
     copies_are_recorded_by_the_controller,
     a_glass_is_broken_by_those_who_may_and_for_a_reason,
     the_reason_for_breaking_a_glass_is_written_by_those_who_may,
@@ -333,6 +334,36 @@ async fn rules_that_keep_a_backup_are_taken_off_and_never_forged(world: &mut Wor
     refused(theirs.dry_patch("kept", rules(others)).await, needle)?;
     theirs.merge_patch("kept", rules(Value::Null)).await?;
     gone(&ours, "kept").await?;
+    Ok(())
+}
+
+async fn what_a_schedule_has_proven_is_recorded_by_the_controller(world: &mut World) -> TestResult {
+    let kind = "Schedule";
+    let cast = People::of(world).await?;
+    let ours = cast.objects(CONTROLLER, kind).await?;
+    let theirs = cast.objects(PLANNER, kind).await?;
+    let schedule = json!({ "apiVersion": "velero.io/v1", "kind": kind,
+        "metadata": { "name": "proven", "namespace": "velero" },
+        "spec": { "schedule": "@yearly", "paused": true, "template": {} } });
+    theirs.create_json(schedule).await?;
+    for name in ["last-drill", "verification"] {
+        let annotation = format!("backup-controller/{name}");
+        let record =
+            |value: Value| json!({ "metadata": { "annotations": { &annotation: value } } });
+        let needle = format!("only backup-controller changes annotation {annotation}");
+        let forged = json!(r#"{"at":"2030-01-01T00:00:00Z"}"#);
+        refused(
+            theirs.dry_patch("proven", record(forged.clone())).await,
+            &needle,
+        )?;
+        ours.merge_patch("proven", record(forged)).await?;
+        let other = record(json!(r#"{"at":"2031-01-01T00:00:00Z"}"#));
+        refused(theirs.dry_patch("proven", other).await, &needle)?;
+        let pause = json!({ "spec": { "paused": true, "schedule": "@monthly" } });
+        theirs.merge_patch("proven", pause).await?;
+        theirs.merge_patch("proven", record(Value::Null)).await?;
+    }
+    gone(&theirs, "proven").await?;
     Ok(())
 }
 
