@@ -416,12 +416,8 @@ impl Evidence {
         if let Some(why) = &self.bad_files {
             add(Answer::Unknown, why.clone());
         }
-        if let Some(findings) = self
-            .verified
-            .as_ref()
-            .map(|last| last.findings)
-            .filter(|findings| *findings > 0)
-        {
+        if let Some(last) = self.verified.as_ref().filter(|_| self.is_damaged()) {
+            let findings = last.findings;
             let faults = counted(findings, "fault");
             let text = match place {
                 // It may have been made of the same files.

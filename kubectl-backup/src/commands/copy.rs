@@ -2,6 +2,8 @@
 
 use backup_core::{
     api::backup::{BackupCopy, BackupCopyStatus, CopyPhase},
+    labels::{VERIFIED_ANNOTATION, annotation},
+    verification::Verification,
     volume_data::MissingData,
     volume_info::VolumeInfo,
 };
@@ -57,6 +59,13 @@ async fn one(
     ))?;
     if let Some(left) = left_behind(session, &backup).await {
         terminal.say(&format!("note: {left}"));
+    }
+    let verified = Verification::read(annotation(&backup, VERIFIED_ANNOTATION));
+    if let Some(last) = verified.filter(|last| last.findings > 0) {
+        terminal.say(&format!(
+            "warning: the files of {name} are {}, and the copy will be the same",
+            last.result()
+        ));
     }
     if args.wait.wait {
         return until_copied(session, &backup, args, terminal).await;

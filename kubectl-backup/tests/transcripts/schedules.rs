@@ -369,8 +369,11 @@ async fn what_rules_keep_is_shown_before_it_goes() {
         .await;
     assert_eq!(keep(), Value::Null);
     for (line, exit) in [
-        ("schedules keep nightly -o json", "--- exit 2\n"),
-        ("schedules keep nightly", "--- exit 2\n"),
+        (
+            "schedules keep nightly --keep-last=1 -o json",
+            "--- exit 2\n",
+        ),
+        ("schedules keep nightly", "--- exit 0\n"),
         ("schedules keep nightly --keep-last=-1", "--- exit 2\n"),
         ("schedules keep nightly --keep-last=10001", "--- exit 2\n"),
         ("schedules keep gone --dry-run", "--- exit 1\n"),
