@@ -12,6 +12,7 @@ use backup_core::{
     labels::{READ_FROM_ANNOTATION, annotation},
     names::is_object_name,
     resources::VersionPriorities,
+    restorability::{Evidence, Place},
 };
 use backup_runtime::list;
 use backup_store::FoundJob;
@@ -136,10 +137,12 @@ async fn location(
         Some(name) => find_location(ctx, name).await?,
         None => None,
     };
-    if !is_new
-        || backup.complete_copies().next().is_none()
-        || (validate::is_readable(backup, own.as_ref())
-            && !has_lost_files(ctx, backup, own.as_ref()).await)
+    if !is_new || backup.complete_copies().next().is_none() {
+        return Ok(own);
+    }
+    if let Some(place) = &own
+        && Evidence::of(backup).is_read_from(&Place::of(place))
+        && !has_lost_files(ctx, backup, place).await
     {
         return Ok(own);
     }
@@ -155,14 +158,7 @@ async fn location(
 
 /// Whether the files of a backup are not in its own location, which no comparison may have found
 /// yet. A store that does not answer is asked again by the restore.
-async fn has_lost_files(
-    ctx: &JobContext,
-    backup: &Backup,
-    own: Option<&BackupStorageLocation>,
-) -> bool {
-    let Some(own) = own else {
-        return true;
-    };
+async fn has_lost_files(ctx: &JobContext, backup: &Backup, own: &BackupStorageLocation) -> bool {
     let name = backup.name_any();
     let uid = backup.uid().unwrap_or_default();
     let found = async {

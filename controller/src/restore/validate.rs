@@ -9,13 +9,12 @@ use backup_actions::restore::{
 };
 use backup_core::{
     api::{Backup, BackupPhase, BackupStorageLocation, LocationPhase, Restore, RestoreSpec},
-    labels::{self, FILES_MISSING_ANNOTATION, VERIFIED_ANNOTATION, annotation},
+    labels,
     resource_policy::{self, FilterPolicies},
     resources::{self, VersionPriorities},
     selection::IncludesExcludes,
     stored_scope,
     validate::{self, Finding},
-    verification::Verification,
 };
 use backup_lock::Footprint;
 use jiff::Timestamp;
@@ -85,15 +84,6 @@ impl Facts {
             .iter()
             .flat_map(|priorities| &priorities.ignored)
     }
-}
-
-/// Whether the files of a backup can be read from its own location, as far as is known.
-pub(super) fn is_readable(backup: &Backup, own: Option<&BackupStorageLocation>) -> bool {
-    let is_usable = own.is_some_and(|own| own.status.phase != Some(LocationPhase::Unavailable));
-    let verified = Verification::read(annotation(backup, VERIFIED_ANNOTATION));
-    is_usable
-        && annotation(backup, FILES_MISSING_ANNOTATION).is_none()
-        && verified.is_none_or(|last| last.findings == 0)
 }
 
 /// Start time and name of a Completed backup of this schedule: the newest is restored. `None` for

@@ -193,6 +193,9 @@ async fn place_of_copy(
     evidence: &Evidence,
     place: Place,
 ) -> Place {
+    if evidence.is_read_from(&place) {
+        return place;
+    }
     let mut places = BTreeMap::new();
     for copy in backup.complete_copies() {
         let name = &copy.location;
