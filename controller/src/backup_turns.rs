@@ -50,15 +50,15 @@ pub(crate) async fn read_schedule(
     Ok(object.and_then(|object| list::decode(&object).ok()))
 }
 
-/// Chooses the backup of a turn that is due: `next` is the result of [`Terms::next`], `seed` that of
-/// [`seed`].
+/// Chooses the backup of a turn that is due: `next` is the result of [`Terms::next`], and the
+/// annotation `last_turn` of the schedule records the last turn.
 pub(crate) async fn plan(
     cluster: &Cluster,
     locations: &Locations,
     schedule: &Schedule,
     terms: &Terms,
     next: Option<Timestamp>,
-    seed: &str,
+    last_turn: &str,
     candidate: impl Fn(&Backup) -> Option<Candidate>,
 ) -> Result<Plan, ReconcileError> {
     let name = labels::valid_value(&schedule.name_any());
@@ -73,12 +73,13 @@ pub(crate) async fn plan(
         .filter(|location| is_available(location))
         .map(ResourceExt::name_any)
         .collect();
-    Ok(decide::decide(terms, next, seed, candidates, |location| {
+    let seed = seed(schedule, last_turn);
+    Ok(decide::decide(terms, next, &seed, candidates, |location| {
         readable.contains(location)
     }))
 }
 
-/// The same for each attempt of one turn: the annotation with this name records the last turn.
+/// The same for each attempt of one turn: the annotation `last_turn` records the last turn.
 pub(crate) fn seed(schedule: &Schedule, last_turn: &str) -> String {
     let last = annotation(schedule, last_turn).unwrap_or_default();
     format!("{}/{last}", schedule.uid().unwrap_or_default())

@@ -94,14 +94,13 @@ impl VerificationController {
             self.metrics.verification_due(&key.name, Some(next), whole);
             return Ok(sleep_until(next, now));
         }
-        let seed = backup_turns::seed(schedule, VERIFICATION_ANNOTATION);
         let plan = backup_turns::plan(
             &self.cluster,
             &self.locations,
             schedule,
             &terms,
             next,
-            &seed,
+            VERIFICATION_ANNOTATION,
             Candidate::of,
         );
         match plan.await? {

@@ -135,7 +135,7 @@ impl DrillController {
             schedule,
             &terms,
             next,
-            &seed(schedule, LAST_DRILL_ANNOTATION),
+            LAST_DRILL_ANNOTATION,
             candidate,
         )
         .await?;
