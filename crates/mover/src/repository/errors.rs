@@ -27,6 +27,9 @@ const DAMAGE: [&str; 7] = [
     "Length of uncompressed data",
 ];
 
+/// Kinds of errors of a volume that is full, in their `Debug` form.
+pub(super) const FULL: [&str; 2] = ["StorageFull", "QuotaExceeded"];
+
 const FILE_TYPES: [FileType; 5] = [
     FileType::Config,
     FileType::Index,
@@ -79,10 +82,7 @@ pub(super) fn from_restore(error: &RusticError, url: &str, target: &Path) -> Mov
 /// What the file system of a volume answered, from a text of rustic_core with the `Debug` form of
 /// the error.
 pub(super) fn volume_refusal(text: &str) -> &str {
-    let is_full = ["StorageFull", "QuotaExceeded"]
-        .iter()
-        .any(|kind| text.contains(kind));
-    if is_full {
+    if FULL.iter().any(|kind| text.contains(kind)) {
         return "it is full: restore into a larger one";
     }
     let message = text.split_once("message: \"").map(|(_, rest)| rest);

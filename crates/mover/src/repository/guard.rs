@@ -5,20 +5,18 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use super::errors::volume_refusal;
+use super::errors::{FULL, volume_refusal};
 use crate::{MoverError, StopFlag};
 
 /// Errors with which rustic_core panics where a file of the volume cannot be written or read back
 /// (rustic_core 0.13: `commands/restore.rs`, `backend/local_destination.rs`).
-const VOLUME_ERRORS: [&str; 8] = [
+const VOLUME_ERRORS: [&str; 6] = [
     "DirectoryCreationFailed(",
     "OpeningFileFailed(",
     "SettingFileLengthFailed(",
     "CouldNotSeekToPositionInFile(",
     "CouldNotWriteToBuffer(",
     "ReadingExactLengthOfFileFailed(",
-    "StorageFull",
-    "QuotaExceeded",
 ];
 
 /// Runs an operation. A panic is an error with its message; if the operation was stopped, the
@@ -42,7 +40,8 @@ fn from_panic(panic: &(dyn Any + Send)) -> MoverError {
         .map(String::as_str)
         .or_else(|| panic.downcast_ref::<&str>().copied())
         .unwrap_or("a panic without a message");
-    if VOLUME_ERRORS.iter().any(|error| message.contains(error)) {
+    let mut of_volume = VOLUME_ERRORS.iter().chain(&FULL);
+    if of_volume.any(|error| message.contains(error)) {
         return MoverError::Target {
             path: "the volume".to_owned(),
             detail: volume_refusal(message).to_owned(),

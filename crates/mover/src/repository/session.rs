@@ -85,10 +85,7 @@ impl<'a> Session<'a> {
         if keys.is_empty() {
             return Err(MoverError::damaged("keys/", "all keys are missing"));
         }
-        if is_wrong_password {
-            return Err(error);
-        }
-        if keys.len() > 1 {
+        if keys.len() > 1 && !is_wrong_password {
             for key in keys {
                 self.job.stop.check()?;
                 if let Ok(repository) = self.open_with(Some(key)) {
