@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use backup_core::api::{GoDuration, drill::DrillCheck};
-use clap::{Args, builder::PossibleValue};
+use backup_core::api::{GoDuration, drill::DrillCheck, schedule::BackupChoice};
+use clap::Args;
 
 use super::{
     CreationArgs, duration, key_value,
+    scheduled::backup_choice,
     spec::{drill_check, name},
 };
 
@@ -84,8 +85,8 @@ pub(crate) struct ScheduledDrillFlags {
     #[arg(long = "drill-every", value_name = "DURATION", value_parser = duration)]
     pub(crate) every: Option<GoDuration>,
     /// Backup to restore: newest, random, or all in turn [default: newest]
-    #[arg(long = "drill-which", value_name = "WHICH", value_parser = ["newest", "random", "all"].map(PossibleValue::new), hide_possible_values = true)]
-    pub(crate) which: Option<String>,
+    #[arg(long = "drill-which", value_name = "WHICH", value_parser = backup_choice(), hide_possible_values = true)]
+    pub(crate) which: Option<BackupChoice>,
     /// Namespaces of the backup to restore, without wildcards [default: all, but those of Kubernetes
     /// and the one of the installation]
     #[arg(id = "drill_include_namespaces", long = "drill-include-namespaces", value_delimiter = ',', value_name = "NAMES", value_parser = name)]

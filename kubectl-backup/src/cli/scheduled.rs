@@ -1,7 +1,10 @@
 //! Flags of schedules for the verifications and the copies of their backups.
 
-use backup_core::api::{GoDuration, backup::BackupCopy};
-use clap::{Args, builder::PossibleValue};
+use backup_core::api::{GoDuration, backup::BackupCopy, schedule::BackupChoice};
+use clap::{
+    Args,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 
 use super::duration;
 
@@ -13,12 +16,18 @@ pub(crate) struct AftercareFlags {
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) verify_every: Option<GoDuration>,
     /// Backup to verify: newest, random, or all in turn [default: newest]
-    #[arg(long, value_name = "WHICH", value_parser = ["newest", "random", "all"].map(PossibleValue::new), hide_possible_values = true)]
-    pub(crate) verify_which: Option<String>,
+    #[arg(long, value_name = "WHICH", value_parser = backup_choice(), hide_possible_values = true)]
+    pub(crate) verify_which: Option<BackupChoice>,
     /// Locations to copy each backup to, with the time that the copy is kept, such as offsite=90d
     /// [default: as long as the backup]
     #[arg(long, value_delimiter = ',', value_name = "LOCATION[=TTL]", value_parser = copy)]
     pub(crate) copy_to: Vec<BackupCopy>,
+}
+
+/// Which backup of a schedule has the next turn, as a flag.
+pub(super) fn backup_choice() -> impl TypedValueParser<Value = BackupChoice> {
+    let known = PossibleValuesParser::new(BackupChoice::KNOWN.iter().copied());
+    known.map(|word| BackupChoice::from(word.as_str()))
 }
 
 /// A copy as a flag: `LOCATION` or `LOCATION=TTL`.

@@ -113,7 +113,8 @@ pub(crate) struct KeepArgs {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) keep: KeepFlags,
-    /// Change nothing: show what these rules, over those of the schedule, would keep. Without rules this is the default
+    /// Change nothing: show what these rules, over those of the schedule, would keep. Without rules
+    /// this is the default
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]

@@ -3,7 +3,7 @@
 use backup_core::{
     api::{
         BackupSpec,
-        schedule::{BackupChoice, KeepRules, ScheduleSpec, ScheduledCopy, ScheduledDrill},
+        schedule::{KeepRules, ScheduleSpec, ScheduledCopy, ScheduledDrill},
     },
     cron::Dialect,
     keep::Rule,
@@ -211,9 +211,7 @@ fn care_for(spec: &mut ScheduleSpec, flags: &AftercareFlags) {
     } else if flags.verify_every.is_some() || flags.verify_which.is_some() {
         let verify = spec.verify.get_or_insert_default();
         spec::over(&mut verify.every, flags.verify_every.as_ref());
-        if let Some(which) = &flags.verify_which {
-            verify.which = Some(BackupChoice::from(which.as_str()));
-        }
+        spec::over(&mut verify.which, flags.verify_which.as_ref());
     }
     if flags.copy_to.is_empty() {
         return;
@@ -263,9 +261,7 @@ fn drill_by(drill: &mut Option<ScheduledDrill>, flags: &ScheduledDrillFlags) {
     }
     let changed = drill.get_or_insert_default();
     spec::over(&mut changed.every, flags.every.as_ref());
-    if let Some(which) = &flags.which {
-        changed.which = Some(BackupChoice::from(which.as_str()));
-    }
+    spec::over(&mut changed.which, flags.which.as_ref());
     spec::set(&mut changed.included_namespaces, &flags.include_namespaces);
     drill::fill(&mut changed.settings, &flags.settings);
 }
@@ -391,6 +387,7 @@ async fn trigger(args: TriggerArgs, terminal: &mut Terminal) -> CommandResult {
 
 #[cfg(test)]
 mod tests {
+    use backup_core::api::schedule::BackupChoice;
     use clap::Parser as _;
 
     use super::*;
