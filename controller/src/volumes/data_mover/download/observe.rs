@@ -129,8 +129,14 @@ impl Observation {
         }
         let is_open = !patches::has_ended(download) && Fill::of(download).is_none();
         if is_open && self.target.is_some() {
-            let client = &mover.cluster.client;
-            self.facts.users = users_of(client, &wanted.namespace, &wanted.pvc).await?;
+            let cluster = &mover.cluster;
+            let users = users_of(
+                &cluster.client,
+                cluster.page_size,
+                &wanted.namespace,
+                &wanted.pvc,
+            );
+            self.facts.users = users.await?;
         }
         Ok(())
     }

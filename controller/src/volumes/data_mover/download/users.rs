@@ -7,8 +7,8 @@ use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
 /// Label of a pod of a ReplicaSet, whose name ends with it after that of its Deployment.
 const TEMPLATE_HASH: &str = "pod-template-hash";
-/// Number of pods in one page of a list.
-const PAGE_SIZE: u32 = 500;
+/// Number of pods in one page of the list for a plan.
+const PLAN_PAGE_SIZE: u32 = 500;
 /// Maximum number of pods that a message names.
 const MAX_NAMED_PODS: usize = 5;
 
@@ -68,12 +68,13 @@ fn controller(pod: &Pod) -> Option<String> {
 /// The pods that use a claim, page by page.
 pub(super) async fn users_of(
     client: &Client,
+    page_size: u32,
     namespace: &str,
     claim: &str,
 ) -> Result<Vec<ClaimUser>, kube::Error> {
     let api: &Api<Pod> = &Api::namespaced(client.clone(), namespace);
     paging::collect(
-        ListParams::default().limit(PAGE_SIZE),
+        ListParams::default().limit(page_size),
         |page| async move { api.list(&page).await },
         |pod: Pod| ClaimUser::of(&pod, claim),
     )
@@ -87,7 +88,7 @@ pub(crate) async fn claim_in_use(
     namespace: &str,
     claim: &str,
 ) -> Result<Option<String>, kube::Error> {
-    let users = users_of(client, namespace, claim).await?;
+    let users = users_of(client, PLAN_PAGE_SIZE, namespace, claim).await?;
     let users: Vec<_> = users.iter().collect();
     Ok((!all_are_ending(&users)).then(|| in_use(&claim_name(namespace, claim), &users)))
 }
