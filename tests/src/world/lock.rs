@@ -176,7 +176,8 @@ impl World {
             .context("no ledger")
     }
 
-    /// Runs `happens` while the webhook is not registered.
+    /// Runs `happens` while the webhook is not registered. When it returns, the API server asks the
+    /// webhook again: what a test creates next is not stored without having been admitted.
     pub async fn unregistered<T>(
         &self,
         happens: impl AsyncFnOnce() -> anyhow::Result<T>,
@@ -188,6 +189,7 @@ impl World {
         registration.metadata.resource_version = None;
         registration.metadata.uid = None;
         registrations.create_object(&registration).await?;
+        self.webhook_is_asked().await?;
         happened
     }
 
