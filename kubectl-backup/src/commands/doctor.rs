@@ -2,6 +2,7 @@
 //! seconds, and say what to do.
 
 pub(super) mod cluster;
+mod copies;
 mod installation;
 mod moved_data;
 mod replicas;
@@ -37,7 +38,7 @@ type Check<'session> = (
 pub(crate) async fn run(args: DocumentArgs, terminal: &mut Terminal) -> CommandResult {
     let session = &Session::connect(terminal).await?;
     let now = terminal.now();
-    let checks: [Check<'_>; 16] = [
+    let checks: [Check<'_>; 17] = [
         ("API server", Box::pin(cluster::api_server(session, now))),
         ("CRDs", Box::pin(cluster::definitions(session))),
         ("permissions", Box::pin(cluster::permissions(session))),
@@ -53,6 +54,7 @@ pub(crate) async fn run(args: DocumentArgs, terminal: &mut Terminal) -> CommandR
         ),
         ("locations", Box::pin(installation::locations(session, now))),
         ("schedules", Box::pin(schedules::schedules(session, now))),
+        ("copies", Box::pin(copies::copies(session))),
         ("volumes", Box::pin(volumes::saved(session))),
         ("volumes", Box::pin(volumes::would_be_saved(session, now))),
         ("volumes", Box::pin(snapshot_locations::usable(session))),

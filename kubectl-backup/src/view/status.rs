@@ -219,7 +219,7 @@ pub(crate) struct GoodBackup {
     /// The last drill of it; null if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) drilled: Option<DrillResult>,
-    /// Locations of its complete copies.
+    /// Locations of its complete copies that can be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) copies: Vec<String>,
 }
@@ -287,6 +287,7 @@ pub(crate) fn status(
     let covering = covering(&names, &newest, &promises);
     let since = ComparisonData {
         held: held.known(),
+        places: places.as_ref(),
         claims: &claims,
         knows_namespaces,
         is_partial,
@@ -426,6 +427,8 @@ fn covering<'a>(
 /// Data with which a last good backup is compared.
 struct ComparisonData<'a> {
     held: Option<&'a HeldByBackup>,
+    /// `None` if the locations could not be read.
+    places: Option<&'a Places>,
     claims: &'a FetchResult<Vec<ClusterObject>>,
     /// Whether the namespaces of the cluster could be listed.
     knows_namespaces: bool,
@@ -491,6 +494,10 @@ fn of_namespace(
         good.map(|good| held::new_claims(name, good.facts.began, since.claims))
             .unwrap_or_default(),
     );
+    reasons.extend(
+        good.map(|good| unreadable_copies(good.facts, since.places))
+            .unwrap_or_default(),
+    );
     let is_known = since.knows_namespaces;
     if !is_known {
         reasons.push("whether it exists, and since when, is not known".to_owned());
@@ -505,13 +512,7 @@ fn of_namespace(
             restorable: good.restorable.clone(),
             verified: good.facts.evidence.verified.clone(),
             drilled: good.facts.drilled.clone(),
-            copies: good
-                .facts
-                .evidence
-                .copies
-                .iter()
-                .map(|name| plain(name))
-                .collect(),
+            copies: readable_copies(good.facts, since.places),
         }),
         next_run: running.filter_map(|one| one.next).min(),
         schedule: strictest.map(|one| one.name.clone()),
@@ -520,6 +521,32 @@ fn of_namespace(
             .map(Promise::command),
         reasons,
     }
+}
+
+/// The locations of complete copies that can be read; none if the locations are not known.
+fn readable_copies(good: &BackupFacts, places: Option<&Places>) -> Vec<String> {
+    let Some(places) = places else {
+        return Vec::new();
+    };
+    let copies = good.evidence.copies.iter();
+    copies
+        .filter(|name| places.find(name).copy_problem().is_none())
+        .map(|name| plain(name))
+        .collect()
+}
+
+/// Why complete copies do not count; that no location could be read is said once for all.
+fn unreadable_copies(good: &BackupFacts, places: Option<&Places>) -> Vec<String> {
+    let Some(places) = places else {
+        return Vec::new();
+    };
+    let copies = good.evidence.copies.iter();
+    copies
+        .filter_map(|name| {
+            let why = places.find(name).copy_problem()?;
+            Some(plain(&format!("its copy in {name} does not count: {why}")))
+        })
+        .collect()
 }
 
 fn not_checked(backup: &str, why: Option<&str>) -> String {
