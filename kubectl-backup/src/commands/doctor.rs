@@ -5,8 +5,10 @@ pub(super) mod cluster;
 mod copies;
 mod installation;
 mod moved_data;
+mod notifications;
 mod replicas;
 pub(super) mod schedules;
+mod secrets;
 mod snapshot_locations;
 mod volumes;
 pub(super) mod webhook;
@@ -38,7 +40,7 @@ type Check<'session> = (
 pub(crate) async fn run(args: DocumentArgs, terminal: &mut Terminal) -> CommandResult {
     let session = &Session::connect(terminal).await?;
     let now = terminal.now();
-    let checks: [Check<'_>; 17] = [
+    let checks: [Check<'_>; 18] = [
         ("API server", Box::pin(cluster::api_server(session, now))),
         ("CRDs", Box::pin(cluster::definitions(session))),
         ("permissions", Box::pin(cluster::permissions(session))),
@@ -60,6 +62,10 @@ pub(crate) async fn run(args: DocumentArgs, terminal: &mut Terminal) -> CommandR
         ("volumes", Box::pin(snapshot_locations::usable(session))),
         ("volumes", Box::pin(moved_data::would_be_moved(session))),
         ("volumes", Box::pin(moved_data::can_be_read(session, now))),
+        (
+            "notifications",
+            Box::pin(notifications::authorization(session)),
+        ),
         ("lock", Box::pin(slipped_past(session))),
         ("profiles", Box::pin(installation::profiles(session))),
     ];

@@ -275,6 +275,39 @@ async fn what_a_location_says_while_it_is_available_is_told() {
 }
 
 #[tokio::test]
+async fn a_secret_of_notifications_that_cannot_be_used_is_told() {
+    let api = FakeApi::start().await;
+    let args = [
+        "--notify-url=https://hooks.example.com",
+        "--notify-secret=hook",
+    ];
+    let over =
+        json!({"spec": {"template": {"spec": {"containers": [{"name": "x", "args": args}]}}}});
+    api.has(deployment("backup-controller", &over));
+    let path = "/api/v1/namespaces/velero/secrets/hook";
+    let begin = "✗ notifications          Secret hook of --notify-secret, without which no notification is sent,";
+    for (data, problem) in [
+        (None, Some("does not exist")),
+        (Some(json!({})), Some("has no key authorization")),
+        (
+            Some(json!({"authorization": ""})),
+            Some("has no value under the key authorization"),
+        ),
+        (Some(json!({"authorization": "QmVhcmVyIHgK"})), None),
+    ] {
+        if let Some(data) = data {
+            let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hook", "namespace": "velero"}, "data": data});
+            api.has_at(path, secret);
+        }
+        let seen = Person::at(&api).types("doctor").await;
+        match problem {
+            Some(problem) => assert_says!(seen, format!("{begin} {problem}\n").as_str()),
+            None => assert!(!seen.contains("notifications"), "{seen}"),
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_copy_whose_location_is_gone_is_told() {
     let api = FakeApi::start().await;
     let copies = json!([{"location": "offsite", "phase": "Completed"}]);
