@@ -346,7 +346,7 @@ async fn watch<W: Workload>(
 ) -> CommandResult {
     if !terminal.out_is_terminal {
         let work = get_named::<W>(session, "describe", name).await?;
-        let (exit, work) = match work.status().ended() {
+        let (exit, work) = match work.ended() {
             Some(completed) => (Exit::of_end(completed), Some(work)),
             None => until_ended::<W>(session, terminal, work, MAX_WAIT.into()).await?,
         };
@@ -368,7 +368,7 @@ async fn watch<W: Workload>(
         MAX_WAIT,
         async |terminal: &mut Terminal| {
             let work = session.get::<W>(name).await?;
-            let ended = work.status().ended();
+            let ended = work.ended();
             if ended.is_some() {
                 // A fetch that is still running may return data from before the end.
                 fetching = None;

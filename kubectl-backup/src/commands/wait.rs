@@ -268,7 +268,7 @@ impl<W: Workload> AwaitedObject<W> {
         let status = work.status();
         let is_new = self.progress.show(&status, waits, terminal);
         let is_there = phase == Some(status.phase.as_str());
-        if is_there || status.ended().is_some() {
+        if is_there || work.ended().is_some() {
             self.progress.clear(terminal);
             if is_there {
                 let name = &self.name;
@@ -318,7 +318,7 @@ fn tell_end<W: Workload>(
     let kind = W::KIND;
     let name = work.name_any();
     let status = work.status();
-    let mut completed = status.ended() == Some(true);
+    let mut completed = work.ended() == Some(true);
     let mut verdict = verdict(work, terminal.now());
     if let Some(judged) = judged.filter(|judged| completed && !judged.is_good) {
         completed = false;

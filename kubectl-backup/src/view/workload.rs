@@ -58,6 +58,12 @@ pub(crate) trait Workload: TableKind + Sync {
 
     fn status(&self) -> WorkStatus<'_>;
 
+    /// `None` while it runs (or in an unknown phase), else whether it has ended well. A drill ends
+    /// with its result.
+    fn ended(&self) -> Option<bool> {
+        self.status().ended()
+    }
+
     /// A verdict that only this kind has.
     fn own_verdict(&self, status: &WorkStatus<'_>) -> Option<Verdict>;
 
