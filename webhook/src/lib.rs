@@ -14,7 +14,6 @@ mod args;
 mod authorization;
 mod callers;
 mod claims;
-mod copies_into_own_location;
 mod deletion_rights;
 mod external_leases;
 mod metrics;

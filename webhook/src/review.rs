@@ -31,7 +31,6 @@ use crate::{
     authorization::Authorization,
     callers::Callers,
     claims::Claims,
-    copies_into_own_location,
     external_leases::ExternalLeases,
     metrics::Metrics,
     peers::{self, Peers},
@@ -190,9 +189,7 @@ impl Webhook {
             return answer;
         }
         let warning = absence_warning(protected, request, deadline).await;
-        answer
-            .and_warn(warning)
-            .and_warn(own_copy_warning(protected, request))
+        answer.and_warn(warning)
     }
 
     async fn read_request(
@@ -276,31 +273,16 @@ async fn absence_warning(
     request: &AdmissionRequest<DynamicObject>,
     deadline: Instant,
 ) -> Option<String> {
-    if !warns(protected, request) {
+    let has_namespaces = matches!(request.kind.kind.as_str(), "Backup" | schedules::KIND);
+    let namespace = request.namespace.as_deref().unwrap_or_default();
+    // No user reads the warnings that the controller gets.
+    if !has_namespaces
+        || !protected.profile.is_velero()
+        || is_of_installation(name_of(&request.user_info), namespace)
+    {
         return None;
     }
     absent_namespaces::warning(protected.store.objects(), request, deadline).await
-}
-
-/// The warning about a Backup or Schedule of a user that names a copy which is never made.
-fn own_copy_warning(
-    protected: &ProtectedProfile,
-    request: &AdmissionRequest<DynamicObject>,
-) -> Option<String> {
-    let is_warned = warns(protected, request);
-    is_warned
-        .then(|| copies_into_own_location::warning(request))
-        .flatten()
-}
-
-/// Whether it is about a Backup or Schedule of a user: no user reads the warnings that the
-/// controller gets.
-fn warns(protected: &ProtectedProfile, request: &AdmissionRequest<DynamicObject>) -> bool {
-    let is_checked = matches!(request.kind.kind.as_str(), "Backup" | schedules::KIND);
-    let namespace = request.namespace.as_deref().unwrap_or_default();
-    is_checked
-        && protected.profile.is_velero()
-        && !is_of_installation(name_of(&request.user_info), namespace)
 }
 
 /// An object in a namespace without an installation passes without a claim: nothing runs it.
@@ -399,8 +381,7 @@ pub(crate) async fn validate(
                 webhook.answer(claims, decision, &request.user_info, deadline),
                 warning
             );
-            let own_copy = own_copy_warning(claims.protected(), &request);
-            (kind, answer.and_warn(warning).and_warn(own_copy))
+            (kind, answer.and_warn(warning))
         } else {
             (kind, elsewhere(&request))
         }

@@ -1,5 +1,4 @@
-//! Namespaces that a Backup or Schedule includes, and that do not exist; and copies that are never
-//! made.
+//! Namespaces that a Backup or Schedule includes, and that do not exist.
 
 use super::*;
 
@@ -64,31 +63,4 @@ async fn without_an_answer_about_a_namespace_there_is_no_warning() {
         (true, None),
         "{answer}"
     );
-}
-
-#[tokio::test]
-async fn a_copy_into_its_own_location_is_a_warning_and_no_refusal() {
-    let (_api, replica) = one_replica();
-    let copies = |location: &str| json!([{"location": location}]);
-    let mut number = 0;
-    for (copied_to, is_warned) in [("offsite", false), ("here", true)] {
-        let backup = json!({"storageLocation": "here", "copies": copies(copied_to)});
-        let schedule = json!({"schedule": "@daily", "template": {"storageLocation": "here"}, "copies": copies(copied_to)});
-        let in_template = json!({"schedule": "@daily", "template": backup.clone()});
-        for (kind, spec) in [
-            ("Backup", backup),
-            ("Schedule", schedule),
-            ("Schedule", in_template),
-        ] {
-            number += 1;
-            let name = format!("x{number}");
-            let answer = replica.create(kind, &name, &name, spec).await;
-            assert!(allowed(&answer), "{answer}");
-            let warning = format!(
-                "{kind} velero/{name} names a copy in location here, where the backup itself is stored: no copy is made there"
-            );
-            let expected = is_warned.then(|| json!([warning]));
-            assert_eq!(answer.get("warnings"), expected.as_ref(), "{answer}");
-        }
-    }
 }
