@@ -36,8 +36,8 @@ use sender::{Pace, Sender};
 
 /// Maximum number of notifications that wait.
 const MAX_WAITING: usize = 256;
-/// Maximum number of notifications that are delivered concurrently, so that one which is refused for
-/// a while does not hold up the others.
+/// Maximum number of notifications that are delivered concurrently, so that one which is refused
+/// for a while does not hold up the others.
 const MAX_CONCURRENT_DELIVERIES: usize = 16;
 /// Time limit for recording a delivery. One that is not recorded is sent again after a restart.
 const RECORD_BUDGET: Duration = Duration::from_secs(30);

@@ -201,7 +201,8 @@ impl Objects {
         bounded(&format!("namespace {name}"), api.get_opt(name)).await
     }
 
-    /// The locations of the installation in this namespace; `None` if one of them cannot be decoded.
+    /// The locations of the installation in this namespace; `None` if one of them cannot be
+    /// decoded.
     pub async fn locations(
         &self,
         namespace: &str,
