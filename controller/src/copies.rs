@@ -191,7 +191,8 @@ impl CopyController {
         let name = backup.name_any();
         let own = self.locations.of_backup(backup).await?;
         let source = self.usable(&own).await?;
-        let target = self.locations.get(&wanted.location).await?;
+        let target = self.locations.get(&wanted.location).await;
+        let target = target.map_err(LocationError::of_copy)?;
         refuse_read_only(&target)?;
         let target = self.usable(&target).await?;
         let stored = source.read_metadata(&name).await?;

@@ -49,10 +49,14 @@ pub(crate) fn period(own: Option<GoDuration>, default: GoDuration) -> Duration {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LocationError {
     #[error(
-        "BackupStorageLocation {name} not found in namespace {namespace}: create it, or name another one in \
-         spec.storageLocation"
+        "BackupStorageLocation {name} not found in namespace {namespace}: create it, or name another one in {field}"
     )]
-    NotFound { name: String, namespace: String },
+    NotFound {
+        name: String,
+        namespace: String,
+        /// The field that names the location.
+        field: &'static str,
+    },
     /// No location is named, and there is no default.
     #[error(
         "no location is the default one: set spec.default: true on a BackupStorageLocation in namespace {namespace}, \
@@ -104,6 +108,20 @@ impl LocationError {
         Self::Store {
             name: location.to_owned(),
             source,
+        }
+    }
+
+    /// The error of the location of a copy.
+    pub(crate) fn of_copy(self) -> Self {
+        match self {
+            Self::NotFound {
+                name, namespace, ..
+            } => Self::NotFound {
+                name,
+                namespace,
+                field: "spec.copies",
+            },
+            other => other,
         }
     }
 
@@ -202,6 +220,7 @@ impl Locations {
             Ok(None) => Err(LocationError::NotFound {
                 name: name.to_owned(),
                 namespace: self.namespace.clone(),
+                field: "spec.storageLocation",
             }),
             Err(source) => Err(LocationError::Unreadable {
                 name: name.to_owned(),

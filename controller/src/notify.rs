@@ -22,7 +22,7 @@ use backup_runtime::{
     retry::{self, WriteError},
     watch::{self, WatchEvent},
 };
-use futures::StreamExt as _;
+use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use reqwest::Url;
@@ -36,6 +36,9 @@ use sender::{Pace, Sender};
 
 /// Maximum number of notifications that wait.
 const MAX_WAITING: usize = 256;
+/// Maximum number of notifications that are delivered concurrently, so that one which is refused
+/// for a while does not hold up the others.
+const MAX_CONCURRENT_DELIVERIES: usize = 16;
 /// Time limit for recording a delivery. One that is not recorded is sent again after a restart.
 const RECORD_BUDGET: Duration = Duration::from_secs(30);
 
@@ -99,27 +102,33 @@ impl NotificationController {
     }
 
     async fn deliver_all(&self, queue: &Queue, sender: &Sender) {
-        loop {
-            let notification = queue.take().await;
-            let id = notification.id();
-            if let Err(error) = sender.deliver(&notification).await {
-                tracing::warn!(id, %error, "a notification was not delivered");
-                self.metrics.notification_failed();
-                continue;
-            }
-            self.metrics.notification_sent();
-            tracing::info!(id, "a notification was delivered");
-            let recorded = match notification.data.kind {
-                "Restore" => self.record::<Restore>(&notification).await,
-                _ => self.record::<Backup>(&notification).await,
-            };
-            if let Err(error) = recorded {
-                tracing::warn!(
-                    id,
-                    error,
-                    "a delivery could not be recorded; it is sent again after a restart"
-                );
-            }
+        stream::repeat(())
+            .then(|()| queue.take())
+            .for_each_concurrent(MAX_CONCURRENT_DELIVERIES, |notification| {
+                self.deliver(notification, sender)
+            })
+            .await;
+    }
+
+    async fn deliver(&self, notification: Notification, sender: &Sender) {
+        let id = notification.id();
+        if let Err(error) = sender.deliver(&notification).await {
+            tracing::warn!(id, %error, "a notification was not delivered");
+            self.metrics.notification_failed();
+            return;
+        }
+        self.metrics.notification_sent();
+        tracing::info!(id, "a notification was delivered");
+        let recorded = match notification.data.kind {
+            "Restore" => self.record::<Restore>(&notification).await,
+            _ => self.record::<Backup>(&notification).await,
+        };
+        if let Err(error) = recorded {
+            tracing::warn!(
+                id,
+                error,
+                "a delivery could not be recorded; it is sent again after a restart"
+            );
         }
     }
 

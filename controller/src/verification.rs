@@ -106,7 +106,7 @@ impl VerificationController {
         match plan.await? {
             Plan::Nothing => {
                 self.metrics.verification_due(&key.name, None, whole);
-                Ok(Action::RequeueAfter(RETRY_INTERVAL))
+                Ok(Action::RequeueAfter(terms.retry_interval()))
             }
             Plan::Unreadable(due) => {
                 self.metrics.verification_due(&key.name, Some(due), whole);
@@ -114,7 +114,7 @@ impl VerificationController {
                     schedule = key.name,
                     "no location with backups of the schedule is available, so none is verified"
                 );
-                Ok(Action::RequeueAfter(RETRY_INTERVAL))
+                Ok(Action::RequeueAfter(terms.retry_interval()))
             }
             Plan::Chosen(due, chosen) => {
                 self.metrics.verification_due(&key.name, Some(due), whole);

@@ -14,6 +14,7 @@ mod args;
 mod authorization;
 mod callers;
 mod claims;
+mod copy_locations;
 mod deletion_rights;
 mod external_leases;
 mod metrics;

@@ -31,6 +31,7 @@ use crate::{
     authorization::Authorization,
     callers::Callers,
     claims::Claims,
+    copy_locations,
     external_leases::ExternalLeases,
     metrics::Metrics,
     peers::{self, Peers},
@@ -105,10 +106,10 @@ impl Answer {
         Self::refuse(denial::trouble(&denial::not_in_time(why), 1), "errored")
     }
 
-    /// The same with a further warning, unless it is a refusal.
-    fn and_warn(mut self, warning: Option<String>) -> Self {
+    /// The same with further warnings, unless it is a refusal.
+    fn and_warn(mut self, warnings: Vec<String>) -> Self {
         if self.refusal.is_none() {
-            self.warnings.extend(warning);
+            self.warnings.extend(warnings);
         }
         self
     }
@@ -188,8 +189,8 @@ impl Webhook {
         if answer.refusal.is_some() {
             return answer;
         }
-        let warning = absence_warning(protected, request, deadline).await;
-        answer.and_warn(warning)
+        let warnings = absence_warnings(protected, request, deadline).await;
+        answer.and_warn(warnings)
     }
 
     async fn read_request(
@@ -267,12 +268,13 @@ impl Webhook {
     }
 }
 
-/// The warning about a Backup or Schedule of a user that includes namespaces which do not exist.
-async fn absence_warning(
+/// The warnings about a Backup or Schedule of a user that names what does not exist: namespaces, or
+/// locations of copies.
+async fn absence_warnings(
     protected: &ProtectedProfile,
     request: &AdmissionRequest<DynamicObject>,
     deadline: Instant,
-) -> Option<String> {
+) -> Vec<String> {
     let has_namespaces = matches!(request.kind.kind.as_str(), "Backup" | schedules::KIND);
     let namespace = request.namespace.as_deref().unwrap_or_default();
     // No user reads the warnings that the controller gets.
@@ -280,9 +282,14 @@ async fn absence_warning(
         || !protected.profile.is_velero()
         || is_of_installation(name_of(&request.user_info), namespace)
     {
-        return None;
+        return Vec::new();
     }
-    absent_namespaces::warning(protected.store.objects(), request, deadline).await
+    let objects = protected.store.objects();
+    let (namespaces, copies) = tokio::join!(
+        absent_namespaces::warning(objects, request, deadline),
+        copy_locations::warning(objects, request, deadline)
+    );
+    namespaces.into_iter().chain(copies).collect()
 }
 
 /// An object in a namespace without an installation passes without a claim: nothing runs it.
@@ -371,17 +378,17 @@ pub(crate) async fn validate(
                 return answer;
             }
             let starts = matches!(decision, Decision::Claim(_));
-            let warning = async {
+            let warnings = async {
                 if !starts {
-                    return None;
+                    return Vec::new();
                 }
-                absence_warning(claims.protected(), &request, deadline).await
+                absence_warnings(claims.protected(), &request, deadline).await
             };
-            let (answer, warning) = tokio::join!(
+            let (answer, warnings) = tokio::join!(
                 webhook.answer(claims, decision, &request.user_info, deadline),
-                warning
+                warnings
             );
-            (kind, answer.and_warn(warning))
+            (kind, answer.and_warn(warnings))
         } else {
             (kind, elsewhere(&request))
         }

@@ -51,25 +51,32 @@ pub(crate) fn refusal(
     request: &AdmissionRequest<DynamicObject>,
 ) -> Option<Status> {
     let object = request.object.as_ref()?;
+    let namespace = request.namespace.as_deref().unwrap_or_default();
     let before = match request.operation {
         Operation::Create => Vec::new(),
         Operation::Update => request
             .old_object
             .as_ref()
-            .map(|old| findings(profile, dialects, old))?,
+            .map(|old| findings(profile, dialects, old, namespace))?,
         Operation::Delete | Operation::Connect => return None,
     };
-    let mut found = findings(profile, dialects, object);
+    let mut found = findings(profile, dialects, object, namespace);
     found.retain(|finding| !before.contains(finding));
-    let namespace = request.namespace.as_deref().unwrap_or_default();
     (!found.is_empty())
         .then(|| denial::invalid_schedule(&profile.group, namespace, &request.name, &found))
 }
 
 /// Where another server makes the backups, only what that server cannot decode.
-fn findings(profile: &Profile, dialects: &[Dialect], object: &DynamicObject) -> Vec<Finding> {
+fn findings(
+    profile: &Profile,
+    dialects: &[Dialect],
+    object: &DynamicObject,
+    namespace: &str,
+) -> Vec<Finding> {
     if profile.engine {
-        validate::raw_schedule(&object.data, dialects)
+        let mut found = validate::raw_schedule(&object.data, dialects);
+        found.extend(validate::drill_of_installation(&object.data, namespace));
+        found
     } else {
         validate::undecodable_schedule(&object.data)
     }
@@ -133,6 +140,21 @@ mod tests {
     #[case::drilled_by_nonsense(
         json!({ "schedule": "@daily", "template": {}, "drill": { "every": "1s", "checks": [{ "name": "a", "namespace": "b" }] } }),
         &["Schedule velero/nightly is not valid: spec.drill.every: ", "; spec.drill.checks[0].job: "],
+    )]
+    #[case::drilled_where_no_backup_is(
+        json!({ "schedule": "@daily", "template": { "includedNamespaces": ["team-*"], "excludedNamespaces": ["team-b"] },
+            "drill": { "every": "24h", "includedNamespaces": ["team-a", "team-b", "kube-system", "drill-0123abcd-shop"] } }),
+        &["spec.drill.includedNamespaces: \"team-b\" is not among the namespaces of spec.template", "\"kube-system\" is not among",
+          "\"drill-0123abcd-shop\" is a scratch namespace"],
+    )]
+    #[case::drills_of_the_installation(
+        json!({ "schedule": "@daily", "template": {}, "drill": { "every": "24h", "includedNamespaces": ["shop", "velero"] } }),
+        &["spec.drill.includedNamespaces: \"velero\" is the namespace of the installation, which would run twice"],
+    )]
+    #[case::drills_of_what_backups_hold(
+        json!({ "schedule": "@daily", "template": { "includedNamespaces": ["*"] },
+            "drill": { "every": "24h", "includedNamespaces": ["shop", "kube-system"] } }),
+        &[],
     )]
     fn a_schedule_is_refused_for_its_spec(#[case] spec: Value, #[case] expected: &[&str]) {
         let message = message(true, &spec, None);

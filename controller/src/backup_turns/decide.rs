@@ -1,5 +1,7 @@
 //! Decides which backup of a schedule is verified, or restored on trial, and when. Pure.
 
+use std::time::Duration;
+
 use backup_core::{
     api::{Backup, BackupPhase, GoDuration, schedule::BackupChoice},
     digest::sha256,
@@ -8,6 +10,8 @@ use backup_core::{
 };
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
+
+use super::RETRY_INTERVAL;
 
 /// Maximum difference between clocks: a recorded time further in the future comes from a wrong
 /// clock.
@@ -27,6 +31,11 @@ impl Terms {
         let which = which.cloned().unwrap_or(BackupChoice::Newest);
         let is_valid = every > SignedDuration::ZERO && !matches!(which, BackupChoice::Unknown(_));
         is_valid.then_some(Self { every, which })
+    }
+
+    /// Delay before a turn that is due, and not possible now, is tried again.
+    pub(crate) fn retry_interval(&self) -> Duration {
+        self.every.unsigned_abs().min(RETRY_INTERVAL)
     }
 
     /// When the next turn is due after the last one; `None` if it is due as soon as there is a
@@ -150,6 +159,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_turn_that_is_not_possible_is_tried_again_no_later_than_the_next_would_be() {
+        for (every, expected) in [(60, 60), (300, 300), (86_400, 300)] {
+            let terms = Terms::of(Some(GoDuration::from_secs(every)), None).unwrap();
+            assert_eq!(terms.retry_interval(), Duration::from_secs(expected));
+        }
+    }
 
     fn at(hour: i64) -> Timestamp {
         Timestamp::from_second(hour * 3600).unwrap()

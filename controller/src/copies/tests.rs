@@ -334,3 +334,16 @@ async fn the_last_good_copy_of_a_backup_that_cannot_be_read_stays() {
     assert_eq!(world.state()["phase"], "Expired");
     assert!(files(world.second.path()).is_empty());
 }
+
+#[tokio::test]
+async fn a_copy_into_a_location_that_does_not_exist_names_its_own_field() {
+    let world = World::new(json!([{ "location": "lost" }])).await;
+    world.reconcile().await.unwrap();
+    let state = world.state();
+    assert_eq!(state["phase"], "Failed");
+    assert_says!(
+        state["message"],
+        "BackupStorageLocation lost not found in namespace velero",
+        "name another one in spec.copies"
+    );
+}

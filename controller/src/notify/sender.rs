@@ -7,7 +7,7 @@ use backup_client::{
     backoff::Backoff,
     errors::{found, plain},
 };
-use backup_core::text::causes;
+use backup_core::{notifications::SECRET_KEY, text::causes};
 use http::{HeaderValue, StatusCode, header};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -16,8 +16,6 @@ use tokio::time::Instant;
 
 use super::decide::Notification;
 
-/// Key of the Secret that holds the value of the header `authorization`.
-const SECRET_KEY: &str = "authorization";
 /// Timeout of one attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -155,7 +153,11 @@ impl Sender {
         let Some(value) = value else {
             return Err(unusable(name, "has no key authorization; add it"));
         };
-        let Ok(mut header) = HeaderValue::from_bytes(value.0.trim_ascii()) else {
+        let value = value.0.trim_ascii();
+        if value.is_empty() {
+            return Err(unusable(name, "has an empty key authorization; set it"));
+        }
+        let Ok(mut header) = HeaderValue::from_bytes(value) else {
             let problem = "has a key authorization that cannot be the value of a header";
             return Err(unusable(name, problem));
         };

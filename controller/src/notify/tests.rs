@@ -148,3 +148,19 @@ async fn a_receiver_that_refuses_is_asked_once_and_nothing_is_recorded() {
     run_until(&fake, &url, || is_recorded(&fake, "Backup", "a")).await;
     assert_eq!(receiver.requests().len(), 2);
 }
+
+#[tokio::test]
+async fn a_notification_that_is_tried_again_does_not_hold_up_the_next() {
+    let (receiver, url) = Receiver::start(&[503]).await;
+    let fake = cluster_with(&[("Backup", "a", "Failed"), ("Backup", "b", "Failed")]);
+    run_until(&fake, &url, || {
+        is_recorded(&fake, "Backup", "a") && is_recorded(&fake, "Backup", "b")
+    })
+    .await;
+    let subjects = receiver.header("ce-subject");
+    let [first, second, third] = subjects.as_slice() else {
+        panic!("{subjects:?}")
+    };
+    assert_eq!(first, third, "the refused one is sent again");
+    assert_ne!(first, second, "the other one did not wait for it");
+}

@@ -6,7 +6,9 @@ use crate::{
     api::{
         Backup, BackupPhase, GoDuration,
         backup::{BackupCopy, BackupCopyStatus, CopyPhase},
+        backup_storage_location::LocationPhase,
     },
+    restorability::Place,
     time::whole_seconds,
 };
 
@@ -22,6 +24,13 @@ impl Backup {
             }
         }
         wanted
+    }
+
+    /// Whether it names a copy in its own location, which is never made.
+    pub fn names_own_location(&self) -> bool {
+        let own = self.spec.storage_location.as_deref().unwrap_or_default();
+        let mut copies = self.spec.copies.iter();
+        !own.is_empty() && copies.any(|copy| copy.location == own)
     }
 
     /// The state of the copy in this location, if there is one.
@@ -78,6 +87,25 @@ impl BackupCopy {
     }
 }
 
+impl Place {
+    /// Why a complete copy there cannot be read, or may not be readable; `None` if it can.
+    pub fn copy_problem(&self) -> Option<String> {
+        match self {
+            Self::Found {
+                phase: Some(LocationPhase::Available),
+                ..
+            }
+            | Self::Copied(_) => None,
+            Self::Found {
+                phase: Some(phase), ..
+            } => Some(format!("its location is {phase}")),
+            Self::Found { phase: None, .. } => Some("its location was not checked yet".to_owned()),
+            Self::Gone => Some("its location does not exist".to_owned()),
+            Self::Unread(why) => Some(format!("its location could not be read: {why}")),
+        }
+    }
+}
+
 impl BackupCopyStatus {
     /// The phase; New if the status has none.
     pub fn phase(&self) -> CopyPhase {
@@ -126,6 +154,43 @@ mod tests {
             .map(|copy| (copy.location.as_str(), copy.ttl.map(GoDuration::as_secs)))
             .collect();
         assert_eq!(wanted, [("second", Some(3600)), ("third", None)]);
+    }
+
+    #[test]
+    fn a_copy_in_its_own_location_is_noticed() {
+        let named = |spec: &serde_json::Value| backup(spec).names_own_location();
+        let copies = json!([{ "location": "second" }, { "location": "first" }]);
+        assert!(named(
+            &json!({ "storageLocation": "first", "copies": copies })
+        ));
+        assert!(!named(
+            &json!({ "storageLocation": "third", "copies": copies })
+        ));
+        assert!(!named(&json!({ "copies": [{ "location": "" }] })));
+    }
+
+    #[test]
+    fn a_copy_can_be_read_in_an_available_location_alone() {
+        let place = |status: serde_json::Value| {
+            let object = json!({ "metadata": { "name": "second" },
+                "spec": { "provider": "aws", "objectStorage": { "bucket": "b" } }, "status": status });
+            Place::of(&serde_json::from_value(object).unwrap())
+        };
+        for (place, problem) in [
+            (place(json!({ "phase": "Available" })), None),
+            (
+                place(json!({ "phase": "Unavailable" })),
+                Some("its location is Unavailable"),
+            ),
+            (place(json!({})), Some("its location was not checked yet")),
+            (Place::Gone, Some("its location does not exist")),
+            (
+                Place::Unread("forbidden".to_owned()),
+                Some("its location could not be read: forbidden"),
+            ),
+        ] {
+            assert_eq!(place.copy_problem().as_deref(), problem);
+        }
     }
 
     #[test]

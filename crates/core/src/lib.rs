@@ -23,6 +23,7 @@ pub mod labels;
 pub mod left_items;
 pub mod names;
 pub mod namespace_names;
+pub mod notifications;
 pub mod operation;
 pub mod phase;
 pub mod profile;

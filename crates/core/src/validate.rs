@@ -31,7 +31,9 @@ pub use engine::{engine_backup, engine_restore};
 pub(crate) use lists::namespace_pattern;
 pub use raw::{raw_backup, raw_restore, undecodable_backup, undecodable_restore};
 pub use restore::restore;
-pub use schedule::{engine_schedule, keep, raw_schedule, schedule, undecodable_schedule};
+pub use schedule::{
+    drill_of_installation, engine_schedule, keep, raw_schedule, schedule, undecodable_schedule,
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 

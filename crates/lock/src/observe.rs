@@ -11,7 +11,7 @@ use backup_client::{
     paging,
 };
 use backup_core::{
-    api::{BackupSpec, RestoreSpec},
+    api::{BackupSpec, BackupStorageLocation, RestoreSpec},
     names::is_object_name,
     profile::{Profile, ScopeRule},
 };
@@ -20,6 +20,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client,
     api::{DynamicObject, ListParams},
+    core::DeserializeGuard,
 };
 use serde_json::Value;
 
@@ -198,6 +199,19 @@ impl Objects {
     async fn namespace(&self, name: &str) -> Result<Option<Namespace>, ObserveError> {
         let api: Api<Namespace> = Api::all(self.client.clone());
         bounded(&format!("namespace {name}"), api.get_opt(name)).await
+    }
+
+    /// The locations of the installation in this namespace; `None` if one of them cannot be
+    /// decoded.
+    pub async fn locations(
+        &self,
+        namespace: &str,
+    ) -> Result<Option<Vec<BackupStorageLocation>>, ObserveError> {
+        let api: Api<DeserializeGuard<BackupStorageLocation>> =
+            Api::namespaced(self.client.clone(), namespace);
+        let what = format!("the locations in namespace {namespace}");
+        let list = bounded(&what, api.list(&ListParams::default())).await?;
+        Ok(list.items.into_iter().map(|one| one.0.ok()).collect())
     }
 
     /// The restore that holds the operator's own Lease of this scope, if there is such a Lease and

@@ -173,8 +173,8 @@ pub(crate) struct SyncArgs {
     /// Compare it now, and wait for the outcome
     #[arg(long, requires = "location", conflicts_with = "watch")]
     pub(crate) now: bool,
-    /// Like --now, and also remove up to this many Backups whose removal was refused because too
-    /// many were gone at once
+    /// Like --now, and remove the Backups whose removal was refused because too many were gone at
+    /// once; none if there are more than N
     #[arg(
         long,
         value_name = "N",
@@ -198,8 +198,8 @@ pub(crate) struct RetentionArgs {
     /// Have its backups looked at now, and wait for the outcome
     #[arg(long)]
     pub(crate) now: bool,
-    /// Like --now, and also remove up to this many expired backups whose removal was refused because
-    /// too many had expired at once
+    /// Like --now, and remove the expired backups whose removal was refused because too many had
+    /// expired at once; none if there are more than N
     #[arg(long, value_name = "N")]
     pub(crate) accept_removals: Option<u64>,
     /// Maximum time to wait, such as 30m; exit with 124 on timeout

@@ -96,8 +96,10 @@ async fn fetch<W: Workload>(session: &Session, work: &W, parts: &RefCell<Workloa
             Some(backup) => {
                 let read_from = labels::annotation(work, labels::READ_FROM_ANNOTATION);
                 let (found, place) = location(session, backup, read_from).await;
+                let copies = copy_places(session, backup).await;
                 let evidence = Evidence::of(backup);
-                let place = place_of_copy(session, backup, &evidence, place).await;
+                let place = place_of_copy(&copies, &evidence, place);
+                parts.borrow_mut().copies = Places(Ok(copies));
                 (found, place)
             }
             None => (FetchResult::Known(None), Place::Gone),
@@ -122,9 +124,11 @@ async fn fetch<W: Workload>(session: &Session, work: &W, parts: &RefCell<Workloa
     {
         let mut evidence = Evidence::of(backup);
         evidence.finds_no_files();
-        let place = parts.borrow().place.clone();
-        let place = place_of_copy(session, backup, &evidence, place).await;
-        parts.borrow_mut().place = place;
+        let mut parts = parts.borrow_mut();
+        if let Places(Ok(copies)) = &parts.copies {
+            let place = place_of_copy(copies, &evidence, parts.place.clone());
+            parts.place = place;
+        }
     }
 }
 
@@ -186,25 +190,24 @@ async fn location(
     }
 }
 
-/// The place itself, or the first copy that can be read if a restore does not read the files there.
-async fn place_of_copy(
-    session: &Session,
-    backup: &Backup,
-    evidence: &Evidence,
-    place: Place,
-) -> Place {
-    if evidence.is_read_from(&place) {
-        return place;
-    }
+/// The locations of the complete copies; without those that do not exist.
+async fn copy_places(session: &Session, backup: &Backup) -> BTreeMap<String, Place> {
     let mut places = BTreeMap::new();
     for copy in backup.complete_copies() {
-        let name = &copy.location;
-        if let Ok(location) = session.get::<BackupStorageLocation>(name).await {
-            places.insert(name.clone(), Place::of(&location));
-        }
+        let place = match session.get::<BackupStorageLocation>(&copy.location).await {
+            Ok(location) => Place::of(&location),
+            Err(problem) if problem.is_not_found() => continue,
+            Err(problem) => Place::Unread(plain(&problem.to_string())),
+        };
+        places.insert(copy.location.clone(), place);
     }
-    let own = backup.spec.storage_location.clone().unwrap_or_default();
-    places.insert(own, place);
+    places
+}
+
+/// The place itself, or the first copy that can be read if a restore does not read the files there.
+fn place_of_copy(copies: &BTreeMap<String, Place>, evidence: &Evidence, place: Place) -> Place {
+    let mut places = copies.clone();
+    places.insert(evidence.location.clone(), place);
     Places(Ok(places)).of_backup(evidence)
 }
 
@@ -343,7 +346,7 @@ async fn watch<W: Workload>(
 ) -> CommandResult {
     if !terminal.out_is_terminal {
         let work = get_named::<W>(session, "describe", name).await?;
-        let (exit, work) = match work.status().ended() {
+        let (exit, work) = match work.ended() {
             Some(completed) => (Exit::of_end(completed), Some(work)),
             None => until_ended::<W>(session, terminal, work, MAX_WAIT.into()).await?,
         };
@@ -365,7 +368,7 @@ async fn watch<W: Workload>(
         MAX_WAIT,
         async |terminal: &mut Terminal| {
             let work = session.get::<W>(name).await?;
-            let ended = work.status().ended();
+            let ended = work.ended();
             if ended.is_some() {
                 // A fetch that is still running may return data from before the end.
                 fetching = None;

@@ -2,10 +2,13 @@
 //! seconds, and say what to do.
 
 pub(super) mod cluster;
+mod copies;
 mod installation;
 mod moved_data;
+mod notifications;
 mod replicas;
 pub(super) mod schedules;
+mod secrets;
 mod snapshot_locations;
 mod volumes;
 pub(super) mod webhook;
@@ -37,7 +40,7 @@ type Check<'session> = (
 pub(crate) async fn run(args: DocumentArgs, terminal: &mut Terminal) -> CommandResult {
     let session = &Session::connect(terminal).await?;
     let now = terminal.now();
-    let checks: [Check<'_>; 16] = [
+    let checks: [Check<'_>; 18] = [
         ("API server", Box::pin(cluster::api_server(session, now))),
         ("CRDs", Box::pin(cluster::definitions(session))),
         ("permissions", Box::pin(cluster::permissions(session))),
@@ -53,11 +56,16 @@ pub(crate) async fn run(args: DocumentArgs, terminal: &mut Terminal) -> CommandR
         ),
         ("locations", Box::pin(installation::locations(session, now))),
         ("schedules", Box::pin(schedules::schedules(session, now))),
+        ("copies", Box::pin(copies::copies(session))),
         ("volumes", Box::pin(volumes::saved(session))),
         ("volumes", Box::pin(volumes::would_be_saved(session, now))),
         ("volumes", Box::pin(snapshot_locations::usable(session))),
         ("volumes", Box::pin(moved_data::would_be_moved(session))),
         ("volumes", Box::pin(moved_data::can_be_read(session, now))),
+        (
+            "notifications",
+            Box::pin(notifications::authorization(session)),
+        ),
         ("lock", Box::pin(slipped_past(session))),
         ("profiles", Box::pin(installation::profiles(session))),
     ];

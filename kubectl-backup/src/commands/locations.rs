@@ -292,8 +292,9 @@ fn agreed(
         )));
     }
     if refused > accepted {
-        let message =
-            format!("{refused} removals of location {name:?} were refused, not {accepted}");
+        let message = format!(
+            "{refused} removals of location {name:?} were refused, not {accepted}: all of them are made, or none"
+        );
         return Err(Problem::other(message).with_remedy(format!(
             "See what is gone: kubectl backup locations {command} {name}"
         )));

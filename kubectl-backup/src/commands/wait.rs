@@ -22,6 +22,7 @@ use super::{
 use crate::{
     backoff::pauses,
     cli::{Until, UntilArgs, WaitForArgs},
+    owned,
     print::{Tone, describe::message_lines, row},
     view::{
         Verdict, WorkStatus,
@@ -34,6 +35,9 @@ use crate::{
 /// Without a terminal: minimum interval between lines about items. Lines about phases are always
 /// printed.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
+/// Minimum time between two questions of a namespace owner, each of which is an object that the
+/// controller answers.
+const OWNER_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum number of errors and warnings of an ended object that are shown.
 const MAX_MESSAGES: usize = 5;
 
@@ -96,12 +100,24 @@ async fn first_look<W: Workload>(
     let start = Instant::now();
     let mut pauses = pauses();
     loop {
-        let found = session.get::<W>(name).await;
+        let found = readable::<W>(session, name).await.map(|(work, _)| work);
         let may_pass = start.elapsed() < START_UP_GRACE && Instant::now() < deadline;
         match (found, pauses.next()) {
             (Err(problem), Some(pause)) if problem.is_transient() && may_pass => sleep(pause).await,
             (found, _) => return hinted::<W, _>(session, "wait", name, found).await,
         }
+    }
+}
+
+/// The current object, and whether the controller gave it to a namespace owner, who may not read it
+/// directly.
+async fn readable<W: Workload>(session: &Session, name: &str) -> Result<(W, bool), Problem> {
+    match session.get::<W>(name).await {
+        Err(problem) if problem.kind == ProblemKind::Forbidden => {
+            let owned = Box::pin(owned::get(session, name)).await;
+            owned.unwrap_or(Err(problem)).map(|work| (work, true))
+        }
+        read => read.map(|work| (work, false)),
     }
 }
 
@@ -127,6 +143,8 @@ struct AwaitedObject<W> {
     progress: ProgressLine,
     /// The `resourceVersion` of the state that was shown last.
     version: Option<u64>,
+    /// When the controller was last asked for it; `None` if the user may read it directly.
+    asked: Option<Instant>,
     reached: Option<Reached<W>>,
 }
 
@@ -170,8 +188,8 @@ async fn until_reached<W: Workload>(
                     is_new = one.look(session, Some(work), phase, terminal).await;
                 }
             } else {
-                for one in all.iter_mut().filter(|one| one.reached.is_none()) {
-                    let work = optional(session.get::<W>(&one.name).await)?;
+                for one in all.iter_mut().filter(|one| one.is_to_be_read()) {
+                    let work = optional(one.read(session).await)?;
                     is_new |= one.look(session, work, phase, terminal).await;
                 }
             }
@@ -201,8 +219,20 @@ impl<W: Workload> AwaitedObject<W> {
             uid: work.meta().uid.clone(),
             progress,
             version: None,
+            asked: None,
             reached: None,
         }
+    }
+
+    fn is_to_be_read(&self) -> bool {
+        let asked = self.asked;
+        self.reached.is_none() && asked.is_none_or(|asked| asked.elapsed() >= OWNER_INTERVAL)
+    }
+
+    async fn read(&mut self, session: &Session) -> Result<W, Problem> {
+        let (work, is_owner) = readable(session, &self.name).await?;
+        self.asked = is_owner.then(Instant::now);
+        Ok(work)
     }
 
     /// The result, or `exit` and a message if the waiting stopped before the object was ready.
@@ -268,7 +298,7 @@ impl<W: Workload> AwaitedObject<W> {
         let status = work.status();
         let is_new = self.progress.show(&status, waits, terminal);
         let is_there = phase == Some(status.phase.as_str());
-        if is_there || status.ended().is_some() {
+        if is_there || work.ended().is_some() {
             self.progress.clear(terminal);
             if is_there {
                 let name = &self.name;
@@ -318,7 +348,7 @@ fn tell_end<W: Workload>(
     let kind = W::KIND;
     let name = work.name_any();
     let status = work.status();
-    let mut completed = status.ended() == Some(true);
+    let mut completed = work.ended() == Some(true);
     let mut verdict = verdict(work, terminal.now());
     if let Some(judged) = judged.filter(|judged| completed && !judged.is_good) {
         completed = false;

@@ -1,8 +1,11 @@
 //! The copies of a backup in other locations.
 
-use backup_core::api::{
-    Backup,
-    backup::{BackupCopyStatus, CopyPhase},
+use backup_core::{
+    api::{
+        Backup,
+        backup::{BackupCopyStatus, CopyPhase},
+    },
+    restorability::Places,
 };
 use jiff::Timestamp;
 use serde::Serialize;
@@ -24,10 +27,14 @@ pub(crate) struct CopyView {
     /// Why it is not complete, or why it is still there; empty if there is no reason.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) message: String,
+    /// Why a complete copy cannot be read now, or may not be readable; or why it is never made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) problem: Option<String>,
 }
 
 impl CopyView {
-    fn of(state: &BackupCopyStatus) -> Self {
+    fn of(state: &BackupCopyStatus, places: &Places) -> Self {
+        let problem = state.is_complete().then(|| places.find(&state.location));
         Self {
             location: plain(&state.location),
             phase: plain(state.phase().as_str()),
@@ -35,6 +42,9 @@ impl CopyView {
             expires: state.expiration.as_ref().map(|at| at.0),
             bytes: state.bytes,
             message: plain(&state.message),
+            problem: problem
+                .and_then(|place| place.copy_problem())
+                .map(|why| plain(&why)),
         }
     }
 
@@ -43,8 +53,20 @@ impl CopyView {
     }
 }
 
-/// The copies with a state, then those that are named and have none yet.
-pub(crate) fn of(backup: &Backup) -> Vec<CopyView> {
+/// A copy that the backup names in its own location.
+fn own(backup: &Backup) -> CopyView {
+    let state = BackupCopyStatus {
+        location: backup.spec.storage_location.clone().unwrap_or_default(),
+        ..BackupCopyStatus::default()
+    };
+    CopyView {
+        problem: Some("the backup itself is there".to_owned()),
+        ..CopyView::of(&state, &Places::of([]))
+    }
+}
+
+/// The copies with a state, those that are named and have none yet, and one that is never made.
+pub(crate) fn of(backup: &Backup, places: &Places) -> Vec<CopyView> {
     let states = backup.status.copies.iter().cloned();
     let wanted = backup.wanted_copies().into_iter();
     let without_state = wanted
@@ -54,5 +76,8 @@ pub(crate) fn of(backup: &Backup) -> Vec<CopyView> {
             ..BackupCopyStatus::default()
         });
     let all = states.chain(without_state);
-    all.map(|state| CopyView::of(&state)).collect()
+    let never_made = backup.names_own_location().then(|| own(backup));
+    all.map(|state| CopyView::of(&state, places))
+        .chain(never_made)
+        .collect()
 }

@@ -37,6 +37,16 @@ pub(super) fn failure(restore: &Restore) -> Option<String> {
     result.has_failed().then(|| plain(&result.failure))
 }
 
+/// Whether the drill has ended well; `None` before its result. `of_restore` is the end of its
+/// restore, which alone counts if that did not end well, or if the Restore is no drill.
+pub(super) fn ended(restore: &Restore, of_restore: Option<bool>) -> Option<bool> {
+    if restore.spec.drill.is_none() || of_restore != Some(true) {
+        return of_restore;
+    }
+    let result = DrillState::of(restore).result?;
+    Some(!result.has_failed())
+}
+
 /// The remark next to the phase of a restore in a list, which says nothing about the checks of a
 /// drill: that the drill has failed, or how far a drill without a result is.
 pub(super) fn remark(restore: &Restore) -> Option<String> {
@@ -130,6 +140,25 @@ mod tests {
         let object = json!({ "metadata": { "name": "r", "annotations": annotations },
             "spec": { "drill": {} }, "status": { "phase": phase } });
         serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn a_drill_has_ended_once_it_has_a_result() {
+        let with = |result: Option<DrillResult>| DrillState {
+            result,
+            ..DrillState::default()
+        };
+        for (state, of_restore, expected) in [
+            (with(None), Some(true), None),
+            (with(Some(result(""))), Some(true), Some(true)),
+            (with(Some(result("check a"))), Some(true), Some(false)),
+            (with(None), Some(false), Some(false)),
+            (with(None), None, None),
+        ] {
+            let drill = drill("Completed", &state);
+            assert_eq!(ended(&drill, of_restore), expected, "{state:?}");
+        }
+        assert_eq!(ended(&Restore::default(), Some(true)), Some(true));
     }
 
     #[test]

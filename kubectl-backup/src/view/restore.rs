@@ -121,6 +121,10 @@ impl Workload for Restore {
         )
     }
 
+    fn ended(&self) -> Option<bool> {
+        drill::ended(self, self.status().ended())
+    }
+
     fn own_verdict(&self, status: &WorkStatus<'_>) -> Option<Verdict> {
         if self.metadata.deletion_timestamp.is_some() {
             return Some(Verdict::new(

@@ -61,7 +61,8 @@ impl LocationRetention {
             None => facts.push(("Removed", "nothing yet".to_owned())),
             Some(last) => {
                 facts.push(("Recorded", ago(last.at, now)));
-                facts.push(("Removed", counted(last.removed, "backup")));
+                let removed = counted(last.removed, "backup");
+                facts.push(("Removed", format!("{removed} by the last pass")));
                 if last.refused > 0 {
                     facts.push(("Not removed", counted(last.refused, "backup")));
                 }

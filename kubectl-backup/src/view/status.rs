@@ -16,7 +16,7 @@ use backup_core::{
     namespace_names::included_by_name,
     restorability::{Answer, Evidence, Places, Restorability},
     stored_scope,
-    text::counted,
+    text::{counted, shortened},
     verification::Verification,
 };
 use jiff::{SignedDuration, Timestamp};
@@ -38,6 +38,9 @@ use crate::{
     fetched::FetchResult,
     print::{Tone, human, plain},
 };
+
+/// Maximum length of the failure of a drill in a remark.
+const MAX_FAILURE_CHARS: usize = 120;
 
 /// Data that was read from the cluster.
 pub(crate) struct ClusterData {
@@ -78,6 +81,8 @@ pub(crate) struct BackupFacts {
     began: Option<Timestamp>,
     evidence: Evidence,
     drilled: Option<DrillResult>,
+    /// The schedule that made it.
+    schedule: Option<String>,
     work: Option<WorkLine>,
 }
 
@@ -155,6 +160,7 @@ impl BackupFacts {
             began: began(backup),
             evidence: Evidence::of(backup),
             drilled: DrillResult::read(annotation(backup, DRILLED_ANNOTATION)),
+            schedule: backup.schedule().filter(|name| !name.is_empty()).map(plain),
             work: WorkLine::of(backup, now),
         }
     }
@@ -219,7 +225,10 @@ pub(crate) struct GoodBackup {
     /// The last drill of it; null if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) drilled: Option<DrillResult>,
-    /// Locations of its complete copies.
+    /// The schedule that made it; `None` if a user did.
+    #[serde(skip)]
+    pub(crate) schedule: Option<String>,
+    /// Locations of its complete copies that can be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) copies: Vec<String>,
 }
@@ -287,6 +296,7 @@ pub(crate) fn status(
     let covering = covering(&names, &newest, &promises);
     let since = ComparisonData {
         held: held.known(),
+        places: places.as_ref(),
         claims: &claims,
         knows_namespaces,
         is_partial,
@@ -426,6 +436,8 @@ fn covering<'a>(
 /// Data with which a last good backup is compared.
 struct ComparisonData<'a> {
     held: Option<&'a HeldByBackup>,
+    /// `None` if the locations could not be read.
+    places: Option<&'a Places>,
     claims: &'a FetchResult<Vec<ClusterObject>>,
     /// Whether the namespaces of the cluster could be listed.
     knows_namespaces: bool,
@@ -487,8 +499,13 @@ fn of_namespace(
     {
         reasons.push(passed_over.unwrap_or_else(|| ended.sentence()));
     }
+    reasons.extend(good.and_then(|good| failed_drill(good.facts)));
     reasons.extend(
         good.map(|good| held::new_claims(name, good.facts.began, since.claims))
+            .unwrap_or_default(),
+    );
+    reasons.extend(
+        good.map(|good| unreadable_copies(good.facts, since.places))
             .unwrap_or_default(),
     );
     let is_known = since.knows_namespaces;
@@ -505,13 +522,8 @@ fn of_namespace(
             restorable: good.restorable.clone(),
             verified: good.facts.evidence.verified.clone(),
             drilled: good.facts.drilled.clone(),
-            copies: good
-                .facts
-                .evidence
-                .copies
-                .iter()
-                .map(|name| plain(name))
-                .collect(),
+            schedule: good.facts.schedule.clone(),
+            copies: readable_copies(good.facts, since.places),
         }),
         next_run: running.filter_map(|one| one.next).min(),
         schedule: strictest.map(|one| one.name.clone()),
@@ -520,6 +532,41 @@ fn of_namespace(
             .map(Promise::command),
         reasons,
     }
+}
+
+/// The locations of complete copies that can be read; none if the locations are not known.
+fn readable_copies(good: &BackupFacts, places: Option<&Places>) -> Vec<String> {
+    let Some(places) = places else {
+        return Vec::new();
+    };
+    let copies = good.evidence.copies.iter();
+    copies
+        .filter(|name| places.find(name).copy_problem().is_none())
+        .map(|name| plain(name))
+        .collect()
+}
+
+/// Why complete copies do not count; that no location could be read is said once for all.
+fn unreadable_copies(good: &BackupFacts, places: Option<&Places>) -> Vec<String> {
+    let Some(places) = places else {
+        return Vec::new();
+    };
+    let copies = good.evidence.copies.iter();
+    copies
+        .filter_map(|name| {
+            let why = places.find(name).copy_problem()?;
+            Some(plain(&format!("its copy in {name} does not count: {why}")))
+        })
+        .collect()
+}
+
+/// That the last drill of the last good backup has failed, and why.
+fn failed_drill(good: &BackupFacts) -> Option<String> {
+    let result = good.drilled.as_ref().filter(|last| last.has_failed())?;
+    let why = shortened(&plain(&result.failure), MAX_FAILURE_CHARS);
+    Some(format!(
+        "the last drill of its last good backup failed: {why}"
+    ))
 }
 
 fn not_checked(backup: &str, why: Option<&str>) -> String {

@@ -9,7 +9,7 @@ use backup_core::{
     left_items::LeftItems,
     operation::Operation,
     phase::Stage,
-    restorability::Place,
+    restorability::{Place, Places},
     text::counted,
     volume_data::MissingData,
 };
@@ -57,6 +57,12 @@ pub(crate) trait Workload: TableKind + Sync {
     fn may_move_data(&self) -> bool;
 
     fn status(&self) -> WorkStatus<'_>;
+
+    /// `None` while it runs (or in an unknown phase), else whether it has ended well. A drill ends
+    /// with its result.
+    fn ended(&self) -> Option<bool> {
+        self.status().ended()
+    }
 
     /// A verdict that only this kind has.
     fn own_verdict(&self, status: &WorkStatus<'_>) -> Option<Verdict>;
@@ -428,6 +434,8 @@ pub(crate) struct WorkloadParts {
     pub(crate) location: FetchResult<Option<LocationSummary>>,
     /// The same location, in the form for the verdict.
     pub(crate) place: Place,
+    /// The locations of complete copies.
+    pub(crate) copies: Places,
     pub(crate) deletions: FetchResult<Vec<DeletionView>>,
     pub(crate) previous: FetchResult<Option<RunView>>,
     /// Whether a backup is the last good one of what it protects.
@@ -447,6 +455,7 @@ impl WorkloadParts {
             source: FetchResult::missing(WHY),
             location: FetchResult::missing(WHY),
             place: Place::Unread(WHY.to_owned()),
+            copies: Places(Err(WHY.to_owned())),
             deletions: FetchResult::missing(WHY),
             previous: FetchResult::missing(WHY),
             last_good: FetchResult::missing(WHY),
@@ -469,6 +478,7 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
         source,
         location,
         place,
+        copies,
         deletions,
         previous,
         last_good,
@@ -477,6 +487,7 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
         transfers,
         stored,
     } = parts;
+    let copies = work.as_backup().map(|backup| copies::of(backup, &copies));
     let meta = work.meta();
     let status = work.status();
     let name = meta.name.clone().unwrap_or_default();
@@ -530,7 +541,7 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
         missing_data,
         data_elsewhere: work.data_elsewhere(),
         left_items: work.left_items(),
-        copies: work.as_backup().map(copies::of).unwrap_or_default(),
+        copies: copies.unwrap_or_default(),
         facts: work.facts(&source),
         timeline: timeline(created, &status, &stored),
         phase: status.phase,

@@ -208,9 +208,18 @@ async fn the_last_good_backup_is_named_before_it_is_deleted() {
         .await;
     assert_says!(seen, last, "nothing was deleted");
     let both = person.types("delete old new --yes").await;
+    assert_says!(both, last);
+    let other = json!({"spec": {"includedNamespaces": ["db"], "excludedNamespaces": null}});
+    api.has(with(completed_backup("other"), &other));
+    let protects_other =
+        json!({"spec": {"includedNamespaces": ["shop"], "excludedNamespaces": null}});
+    for name in ["old", "new"] {
+        let object = api.stored("backups", name).unwrap();
+        api.has(with(object, &protects_other));
+    }
     assert_says!(
-        both,
-        "warning: old, new are the last good backups of what they protect\n"
+        person.types("delete old new other --yes").await,
+        "warning: new, other are the last good backups of what they protect\n"
     );
     let forbidden = "backups.velero.io is forbidden: User \"jane\" cannot list resource";
     api.next(Method::GET, "/backups", Fault::forbidden(forbidden));

@@ -217,7 +217,8 @@ async fn what_cannot_be_asked_says_so_in_its_place() {
         .on_get("/backups.velero.io", forbidden.clone())
         .on_get("configurations/backup-webhook", forbidden.clone())
         .on_get("configurations/backup-webhook", forbidden.clone())
-        // Three checks list them.
+        // Four checks list them.
+        .on_get("/backupstoragelocations", forbidden.clone())
         .on_get("/backupstoragelocations", forbidden.clone())
         .on_get("/backupstoragelocations", forbidden.clone())
         .on_get("/backupstoragelocations", forbidden.clone())
@@ -270,6 +271,53 @@ async fn what_a_location_says_while_it_is_available_is_told() {
     let seen = Person::at(&api).types("doctor").await;
     let expected = "! locations              default is Available, checked 40s ago, but spec.backupSyncPeriod is negative (-5s), which counts \
                     as not set";
+    assert_says!(seen, expected);
+}
+
+#[tokio::test]
+async fn a_secret_of_notifications_that_cannot_be_used_is_told() {
+    let api = FakeApi::start().await;
+    let args = [
+        "--notify-url=https://hooks.example.com",
+        "--notify-secret=hook",
+    ];
+    let over =
+        json!({"spec": {"template": {"spec": {"containers": [{"name": "x", "args": args}]}}}});
+    api.has(deployment("backup-controller", &over));
+    let path = "/api/v1/namespaces/velero/secrets/hook";
+    let begin = "✗ notifications          Secret hook of --notify-secret, without which no notification is sent,";
+    for (data, problem) in [
+        (None, Some("does not exist")),
+        (Some(json!({})), Some("has no key authorization")),
+        (
+            Some(json!({"authorization": ""})),
+            Some("has no value under the key authorization"),
+        ),
+        (Some(json!({"authorization": "QmVhcmVyIHgK"})), None),
+    ] {
+        if let Some(data) = data {
+            let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hook", "namespace": "velero"}, "data": data});
+            api.has_at(path, secret);
+        }
+        let seen = Person::at(&api).types("doctor").await;
+        match problem {
+            Some(problem) => assert_says!(seen, format!("{begin} {problem}\n").as_str()),
+            None => assert!(!seen.contains("notifications"), "{seen}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_copy_whose_location_is_gone_is_told() {
+    let api = FakeApi::start().await;
+    let copies = json!([{"location": "offsite", "phase": "Completed"}]);
+    let backup = with(
+        new_backup("nightly-1"),
+        &json!({"status": {"phase": "Completed", "copies": copies}}),
+    );
+    api.has(location("Available", "")).has(backup);
+    let seen = Person::at(&api).types("doctor").await;
+    let expected = "! copies                 1 backup is copied into location offsite, which does not exist (nightly-1)\n";
     assert_says!(seen, expected);
 }
 

@@ -237,6 +237,14 @@ async fn a_failed_drill_is_said_of_its_restore_and_of_its_backup() {
         "kubectl backup restore logs r",
         "kubectl backup drill nightly --wait"
     );
+    for command in ["restore wait r", "restore describe r -w"] {
+        assert_says!(
+            person.types(command).await,
+            "The drill has failed.",
+            "check a: exit code 1",
+            "--- exit 3"
+        );
+    }
     assert_says!(
         person.types("describe nightly").await,
         "Drilled",

@@ -274,7 +274,7 @@ async fn retention_that_has_stopped_is_shown_and_goes_on_by_consent() {
         .await;
     assert_says!(
         seen,
-        "40 removals of location \"default\" were refused, not 39",
+        "40 removals of location \"default\" were refused, not 39: all of them are made, or none",
         "--- exit 1\n"
     );
     assert!(
@@ -291,6 +291,12 @@ async fn retention_that_has_stopped_is_shown_and_goes_on_by_consent() {
         .types("locations retention default --accept-removals=40")
         .await;
     assert_says!(seen, "nothing waits for consent", "--- exit 0\n");
+    let record = json!({"at": "2026-11-03T05:00:00Z", "removed": 1}).to_string();
+    let annotations = json!({"backup-controller/retention": record});
+    let removed = json!({"metadata": {"annotations": annotations}});
+    let api = FakeApi::with([with(location("Available", ""), &removed)]).await;
+    let seen = Person::at(&api).types("locations retention default").await;
+    assert_says!(seen, "1 backup by the last pass", "--- exit 0\n");
     let api = FakeApi::with([location("Available", "")]).await;
     let person = Person::at(&api);
     let seen = person.types("locations retention default").await;

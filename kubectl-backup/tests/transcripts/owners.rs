@@ -71,6 +71,28 @@ async fn an_owner_sees_a_backup_of_the_owner_and_reads_its_log() {
 }
 
 #[tokio::test]
+async fn an_owner_waits_for_what_the_controller_gives() {
+    for (phase, exit) in [("Completed", "--- exit 0"), ("Failed", "--- exit 3")] {
+        let api = FakeApi::start().await;
+        let mine = with(
+            completed_backup("mine"),
+            &json!({ "status": { "phase": phase } }),
+        );
+        // The first look, and the one of the waiting.
+        for number in 0..2 {
+            api.on_get("/backups/mine", forbidden("get", "backups"));
+            answers(&api, number, std::slice::from_ref(&mine));
+        }
+        api.on_get(
+            "/backupstoragelocations",
+            forbidden("list", "backupstoragelocations"),
+        );
+        let said = Person::at(&api).types("wait mine").await;
+        assert_says!(said, format!("backup mine: {phase}").as_str(), exit);
+    }
+}
+
+#[tokio::test]
 async fn a_list_of_an_owner_is_that_of_the_contexts_namespace_and_says_so() {
     let api = FakeApi::start().await;
     api.on_get("/backups", forbidden("list", "backups"));

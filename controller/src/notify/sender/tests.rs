@@ -156,3 +156,18 @@ async fn a_secret_that_cannot_be_used_is_named_and_its_content_is_not() {
     }
     assert_eq!(receiver.requests().len(), 0);
 }
+
+#[tokio::test]
+async fn an_empty_authorization_sends_nothing() {
+    let (receiver, url) = Receiver::start(&[]).await;
+    let fake = FakeApi::new();
+    let secret = json!({ "metadata": { "name": "hook" }, "data": { "authorization": "Cg==" } });
+    fake.put(SECRET_PATH, secret);
+    let sender = sender(&fake, &url, Some("hook"), pace(50));
+    let error = sender.deliver(&notification()).await.unwrap_err();
+    assert_says!(
+        error,
+        "Secret hook of --notify-secret has an empty key authorization"
+    );
+    assert!(receiver.requests().is_empty());
+}

@@ -15,8 +15,11 @@ use crate::{
     names::{is_dns_label, is_object_name},
     quantity,
     resources::{CLAIMS, DEFINITIONS, NAMESPACES, VOLUMES},
+    selection::IncludesExcludes,
 };
 
+/// The namespaces that the drills of a schedule restore.
+pub(super) const NAMESPACES_OF_DRILL: &str = "spec.drill.includedNamespaces";
 /// Minimum time between two drills.
 const MIN_INTERVAL: GoDuration = GoDuration::from_secs(300);
 /// Maximum length of the name of a check, which is part of the name of its Job.
@@ -47,8 +50,25 @@ pub(super) fn scheduled_drill(spec: &ScheduledDrill) -> Vec<Finding> {
         found.say("spec.drill.which", message);
     }
     let names = &spec.included_namespaces;
-    namespaces("spec.drill.includedNamespaces", names, &mut found);
+    namespaces(NAMESPACES_OF_DRILL, names, &mut found);
     settings(&spec.settings, names, &mut found);
+    found.0
+}
+
+/// The namespaces of a schedule's drills that its backups cannot hold.
+pub(super) fn unheld_namespaces(names: &[String], template: &IncludesExcludes) -> Vec<Finding> {
+    let mut found = Findings::default();
+    for name in names.iter().filter(|name| is_dns_label(name)) {
+        if id_of_scratch(name).is_some() {
+            let message = format!("{name:?} is a scratch namespace, which backups leave out");
+            found.say(NAMESPACES_OF_DRILL, message);
+        } else if !template.includes(name) {
+            let message = format!(
+                "{name:?} is not among the namespaces of spec.template, so no backup holds it; include it there, or leave it out here"
+            );
+            found.say(NAMESPACES_OF_DRILL, message);
+        }
+    }
     found.0
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     Finding, backup, copies,
-    drill::scheduled_drill,
+    drill::{NAMESPACES_OF_DRILL, scheduled_drill, unheld_namespaces},
     engine_backup, keep_rules,
     raw::{items, raw_copies, raw_field},
     raw_backup, undecodable_backup,
@@ -17,6 +17,7 @@ use crate::{
         schedule::{BackupChoice, KeepRules, ScheduleSpec, VerifySpec},
     },
     cron::{Cron, Dialect},
+    selection::IncludesExcludes,
 };
 
 const KEEP: &str = "spec.keep";
@@ -52,6 +53,13 @@ pub fn raw_schedule(object: &Value, dialects: &[Dialect]) -> Vec<Finding> {
         &none,
         scheduled_drill,
     ));
+    found.extend(unheld_namespaces(
+        &strings(&spec["drill"]["includedNamespaces"]),
+        &IncludesExcludes::new(
+            &strings(&spec["template"]["includedNamespaces"]),
+            &strings(&spec["template"]["excludedNamespaces"]),
+        ),
+    ));
     found.extend(raw_backup(&template(object)).into_iter().map(in_template));
     let own = spec["template"]["storageLocation"].as_str();
     found.extend(raw_copies(copies::OF_SCHEDULE, &spec["copies"], own));
@@ -59,6 +67,25 @@ pub fn raw_schedule(object: &Value, dialects: &[Dialect]) -> Vec<Finding> {
         found.extend(raw_keep(&format!("{path}.keep"), &copy["keep"]));
     }
     found
+}
+
+/// The error of a Schedule, as JSON, whose drills name the namespace of the installation, which is
+/// the Schedule's own.
+pub fn drill_of_installation(object: &Value, namespace: &str) -> Option<Finding> {
+    let names = strings(&object["spec"]["drill"]["includedNamespaces"]);
+    names.iter().any(|name| name == namespace).then(|| {
+        let message = format!(
+            "{namespace:?} is the namespace of the installation, which would run twice; leave it out"
+        );
+        Finding::new(NAMESPACES_OF_DRILL, message)
+    })
+}
+
+/// The strings of a list; none if it is no list.
+fn strings(list: &Value) -> Vec<String> {
+    let all = list.as_array().into_iter().flatten();
+    all.filter_map(|one| one.as_str().map(str::to_owned))
+        .collect()
 }
 
 /// Errors in all rules of retention: of the backups, and of copies.
@@ -92,6 +119,15 @@ fn all(spec: &ScheduleSpec, dialects: &[Dialect], template: Vec<Finding>) -> Vec
     found.extend(of_backups(spec));
     found.extend(spec.verify.iter().flat_map(verify));
     found.extend(spec.drill.iter().flat_map(scheduled_drill));
+    let of_template = IncludesExcludes::new(
+        &spec.template.included_namespaces,
+        &spec.template.excluded_namespaces,
+    );
+    found.extend(
+        spec.drill
+            .iter()
+            .flat_map(|drill| unheld_namespaces(&drill.included_namespaces, &of_template)),
+    );
     found.extend(template.into_iter().map(in_template));
     copies::and_of_schedule(found, spec)
 }
@@ -194,6 +230,24 @@ mod tests {
             assert_eq!(schedule(&spec, &Dialect::ALL), decoded, "{keep}");
         }
         raw.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_drill_of_what_no_backup_holds_is_found_in_both_forms() {
+        let template = json!({ "excludedNamespaces": ["db"] });
+        let drill = json!({ "every": "24h", "includedNamespaces": ["db", "shop"] });
+        let object =
+            json!({ "spec": { "schedule": "@daily", "template": template, "drill": drill } });
+        let spec: ScheduleSpec = serde_json::from_value(object["spec"].clone()).unwrap();
+        let raw = raw_schedule(&object, &Dialect::ALL);
+        assert_eq!(raw.len(), 1, "{raw:?}");
+        assert!(
+            raw[0].to_string().contains("\"db\" is not among"),
+            "{raw:?}"
+        );
+        assert_eq!(schedule(&spec, &Dialect::ALL), raw);
+        assert_eq!(drill_of_installation(&object, "velero"), None);
+        assert!(drill_of_installation(&object, "shop").is_some());
     }
 
     #[test]

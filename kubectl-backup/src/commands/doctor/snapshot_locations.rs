@@ -6,9 +6,8 @@ use std::collections::BTreeSet;
 use backup_core::api::{VolumeSnapshotLocation, server_status_request::PluginInfo};
 use backup_store::plugin_of;
 use futures::future::join_all;
-use k8s_openapi::api::core::v1::Secret;
 
-use super::{Finding, Topic};
+use super::{Finding, Topic, secrets};
 use crate::{
     commands::{prelude::*, version::server_status},
     fetched::within,
@@ -96,32 +95,8 @@ async fn credential(session: &Session, location: &VolumeSnapshotLocation) -> Opt
         .credential
         .as_ref()
         .filter(|key| key.optional != Some(true))?;
-    let namespace = &session.namespace;
-    let name = plain(&key.name);
-    let entry = plain(&key.key);
-    let secret = format!(
-        "Secret {name} of the snapshot location {}",
-        location.name_any()
-    );
-    match optional(session.get::<Secret>(&key.name).await) {
-        Ok(Some(Secret {
-            data: Some(data), ..
-        })) if data.contains_key(&key.key) => None,
-        Ok(Some(_)) => {
-            let remedy = format!("Add it: kubectl -n {namespace} edit secret {name}");
-            Some(ON.bad(format!("{secret} has no key {entry}"), remedy))
-        }
-        Ok(None) => {
-            let remedy = format!(
-                "kubectl -n {namespace} create secret generic {name} --from-file={entry}=FILE"
-            );
-            Some(ON.bad(format!("{secret} does not exist"), remedy))
-        }
-        Err(problem) => Some(ON.unknown(
-            &format!("whether {secret} exists: {problem}"),
-            problem.remedy,
-        )),
-    }
+    let user = format!("of the snapshot location {}", location.name_any());
+    secrets::problem(session, ON, &user, (&key.name, &key.key)).await
 }
 
 #[cfg(test)]

@@ -18,6 +18,14 @@ pub(super) fn line(copies: &[CopyView], now: Timestamp) -> Option<String> {
 }
 
 fn show(copy: &CopyView, now: Timestamp) -> String {
+    if let Some(problem) = &copy.problem {
+        let state = if copy.phase() == CopyPhase::Completed {
+            "copied, but "
+        } else {
+            "never made: "
+        };
+        return format!("{} ({state}{problem})", copy.location);
+    }
     let state = match copy.phase() {
         CopyPhase::Completed => {
             let bytes = u64::try_from(copy.bytes).ok().filter(|bytes| *bytes > 0);
@@ -55,11 +63,20 @@ pub(super) fn left_behind(volumes: &[VolumeView]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use backup_core::api::Backup;
+    use backup_core::{
+        api::{Backup, BackupStorageLocation},
+        restorability::Places,
+    };
     use serde_json::json;
 
     use super::*;
     use crate::view::copies;
+
+    fn location(name: &str) -> BackupStorageLocation {
+        let object = json!({ "metadata": { "name": name },
+            "spec": { "provider": "aws", "objectStorage": { "bucket": "b" } }, "status": { "phase": "Available" } });
+        serde_json::from_value(object).unwrap()
+    }
 
     #[test]
     fn each_copy_says_how_far_it_is() {
@@ -77,11 +94,45 @@ mod tests {
         let object = json!({ "spec": { "copies": wanted }, "status": { "copies": states } });
         let backup: Backup = serde_json::from_value(object).unwrap();
         let now = "2026-11-03T00:00:00Z".parse().unwrap();
+        let locations = ["a", "g"].map(location);
         assert_eq!(
-            line(&copies::of(&backup), now).unwrap(),
+            line(&copies::of(&backup, &Places::of(&locations)), now).unwrap(),
             "a (2.0 KiB, expires in 24h); b (failed, tried again every hour: no room); c (being copied); d (expired); e (Later); \
              g (expired 60m ago: rules keep it); f (not begun)"
         );
-        assert_eq!(line(&copies::of(&Backup::default()), now), None);
+        let none = Places::of([]);
+        assert_eq!(line(&copies::of(&Backup::default(), &none), now), None);
+    }
+
+    #[test]
+    fn a_copy_whose_location_is_gone_or_unknown_does_not_look_good() {
+        let states = json!([{ "location": "offsite", "phase": "Completed", "bytes": 2048 }]);
+        let object = json!({ "status": { "copies": states } });
+        let backup: Backup = serde_json::from_value(object).unwrap();
+        let now = "2026-11-03T00:00:00Z".parse().unwrap();
+        let shown = |places: &Places| line(&copies::of(&backup, places), now).unwrap();
+        assert_eq!(
+            shown(&Places::of([])),
+            "offsite (copied, but its location does not exist)"
+        );
+        assert_eq!(
+            shown(&Places(Err("forbidden".to_owned()))),
+            "offsite (copied, but its location could not be read: forbidden)"
+        );
+        assert_eq!(
+            shown(&Places::of(&[location("offsite")])),
+            "offsite (2.0 KiB, never expires)"
+        );
+    }
+
+    #[test]
+    fn a_copy_into_its_own_location_is_said_to_be_none() {
+        let spec = json!({ "storageLocation": "here", "copies": [{ "location": "here" }] });
+        let backup: Backup = serde_json::from_value(json!({ "spec": spec })).unwrap();
+        let now = "2026-11-03T00:00:00Z".parse().unwrap();
+        assert_eq!(
+            line(&copies::of(&backup, &Places::of([])), now).unwrap(),
+            "here (never made: the backup itself is there)"
+        );
     }
 }

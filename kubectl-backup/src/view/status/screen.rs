@@ -1,6 +1,6 @@
 //! The screen of `status`: unprotected namespaces first, and few lines even for many namespaces.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use backup_core::{
     drill::DrillResult,
@@ -124,7 +124,7 @@ fn facts(status: &ClusterStatus, now: Timestamp, style: Style) -> Vec<(&'static 
         facts.push(("Schedule", style.tone(Tone::Warn, &absence.to_string())));
     }
     facts.extend(verified(status, now).map(|text| ("Verified", text)));
-    facts.extend(drilled(status, now).map(|text| ("Drilled", text)));
+    facts.extend(drilled(status, now, style).map(|text| ("Drilled", text)));
     if !status.except.is_empty() {
         facts.push(("Left out", status.except.join(", ")));
     }
@@ -169,8 +169,8 @@ fn verified(status: &ClusterStatus, now: Timestamp) -> Option<String> {
 }
 
 /// How many of the last good backups were restored on trial, and how many of these trials have
-/// failed; `None` if no one was.
-fn drilled(status: &ClusterStatus, now: Timestamp) -> Option<String> {
+/// failed, of which schedules; `None` if no one was.
+fn drilled(status: &ClusterStatus, now: Timestamp, style: Style) -> Option<String> {
     let good = status
         .namespaces
         .iter()
@@ -184,7 +184,8 @@ fn drilled(status: &ClusterStatus, now: Timestamp) -> Option<String> {
     let restored = results.count() - failed;
     let total = counted(backups.len(), "last good backup");
     let rest = if failed > 0 {
-        format!(", {failed} failed")
+        let text = format!("{failed} failed ({})", failed_sources(status));
+        format!(", {}", style.tone(Tone::Warn, &text))
     } else {
         String::new()
     };
@@ -192,6 +193,24 @@ fn drilled(status: &ClusterStatus, now: Timestamp) -> Option<String> {
         "{restored} of {total} restored on trial{rest}, last {}",
         ago(last, now)
     ))
+}
+
+/// "schedule nightly, backup by-hand": where the last good backups come from whose last drill has
+/// failed.
+fn failed_sources(status: &ClusterStatus) -> String {
+    let good = status
+        .namespaces
+        .iter()
+        .filter_map(|one| one.last_good.as_ref());
+    let sources: BTreeSet<String> = good
+        .filter(|good| good.drilled.as_ref().is_some_and(DrillResult::has_failed))
+        .map(|good| match &good.schedule {
+            Some(schedule) => format!("schedule {schedule}"),
+            None => format!("backup {}", good.name),
+        })
+        .collect();
+    let names: Vec<String> = sources.into_iter().collect();
+    listed(&names[..names.len().min(MAX_NAMES)], names.len())
 }
 
 fn section(

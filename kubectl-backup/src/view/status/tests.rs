@@ -122,12 +122,83 @@ fn complete_copies_of_the_last_good_backup_are_counted() {
         (with_copies, &["second"][..]),
         (backup("b", &[], began, "Completed"), &[][..]),
     ] {
-        let status = judged(&[backup], &[daily()], None);
+        let status = judged_with(&[backup], &[daily()], None, |seen| {
+            if let FetchResult::Known(all) = &mut seen.locations {
+                let second = json!({ "metadata": { "name": "second" },
+                    "spec": { "provider": "aws", "objectStorage": { "bucket": "b" } }, "status": { "phase": "Available" } });
+                all.push(serde_json::from_value(second).unwrap());
+            }
+        });
         let good = status.namespaces[0].last_good.as_ref().unwrap();
         assert_eq!(good.copies, expected);
         let shown = text(&status, NOW.parse().unwrap(), Style::new(false), false).unwrap();
         assert_eq!(shown.contains("COPIES"), !expected.is_empty(), "{shown}");
     }
+}
+
+#[test]
+fn a_failed_drill_of_the_last_good_backup_is_a_remark() {
+    let began = "2026-11-03T03:00:10Z";
+    let at = "2026-11-03T04:00:00Z".parse().unwrap();
+    let failed = DrillResult::of_nothing("r", "check smoke: exit code 1".to_owned(), at);
+    let passed = DrillResult::of_nothing("r", String::new(), at);
+    let of_schedule = json!({ "velero.io/schedule-name": "daily" });
+    for (result, labels, reasons, header) in [
+        (
+            &failed,
+            &of_schedule,
+            "the last drill of its last good backup failed: check smoke: exit code 1",
+            "0 of 1 last good backup restored on trial, 1 failed (schedule daily), last 60m ago",
+        ),
+        (
+            &failed,
+            &json!({}),
+            "the last drill of its last good backup failed: check smoke: exit code 1",
+            "0 of 1 last good backup restored on trial, 1 failed (backup b), last 60m ago",
+        ),
+        (
+            &passed,
+            &of_schedule,
+            "",
+            "1 of 1 last good backup restored on trial, last 60m ago",
+        ),
+    ] {
+        let annotations = json!({ DRILLED_ANNOTATION: result.annotation() });
+        let over = json!({ "metadata": { "labels": labels, "annotations": annotations } });
+        let backup = changed(backup("b", &[], began, "Completed"), &over);
+        let status = judged(&[backup], &[daily()], None);
+        let shop = &status.namespaces[0];
+        assert!(shop.protected);
+        assert_eq!(shop.reasons.join("; "), reasons);
+        let shown = text(&status, NOW.parse().unwrap(), Style::new(false), false).unwrap();
+        assert!(shown.contains(header), "{shown}");
+    }
+}
+
+#[test]
+fn a_copy_counts_only_if_it_is_known_to_be_readable() {
+    let copies = json!([{ "location": "gone", "phase": "Completed" }, { "location": "away", "phase": "Completed" }]);
+    let began = "2026-11-03T03:00:10Z";
+    let over = json!({ "status": { "copies": copies } });
+    let backup = changed(backup("b", &[], began, "Completed"), &over);
+    let status = judged(std::slice::from_ref(&backup), &[daily()], None);
+    let shop = &status.namespaces[0];
+    assert!(shop.protected);
+    assert!(shop.last_good.as_ref().unwrap().copies.is_empty());
+    assert_eq!(
+        shop.reasons,
+        [
+            "its copy in gone does not count: its location does not exist",
+            "its copy in away does not count: its location is Unavailable",
+        ]
+    );
+    let shown = text(&status, NOW.parse().unwrap(), Style::new(false), false).unwrap();
+    assert!(!shown.contains("COPIES"), "{shown}");
+    let unread = judged_with(&[backup], &[daily()], None, |seen| {
+        seen.locations = FetchResult::missing("forbidden");
+    });
+    let good = unread.namespaces[0].last_good.as_ref().unwrap();
+    assert!(good.copies.is_empty());
 }
 
 #[test]
