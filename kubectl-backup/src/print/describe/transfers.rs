@@ -40,13 +40,13 @@ pub(super) fn summary(all: &[TransferView]) -> Option<String> {
     Some(text)
 }
 
-/// A line about a transfer: what is done, how fast, and what it waits for or why it failed.
-pub(super) fn line(transfer: &TransferView, now: Timestamp, style: Style) -> String {
+/// A line about a transfer: what is done, how fast, and what it waits for or why it failed, which is
+/// `message`.
+pub(super) fn line(transfer: &TransferView, message: &str, now: Timestamp, style: Style) -> String {
     let TransferView {
         claim,
         phase,
         tone,
-        message,
         node,
         ..
     } = transfer;
