@@ -365,7 +365,7 @@ async fn one_node_gets_one_replica_of_each_program() {
 
 #[tokio::test]
 async fn a_limit_that_no_pod_of_the_data_mover_can_use_is_refused_before_anything_is_applied() {
-    let api = FakeApi::start().await;
+    let api = empty("34").await;
     let person = Person::at(&api);
     for rollout in ["", " --dry-run=client"] {
         let line = format!("install --controller-arg=--mover-upload-limit=20{rollout}");

@@ -51,6 +51,7 @@ pub(super) fn line(transfer: &TransferView, message: &str, now: Timestamp, style
         ..
     } = transfer;
     let mut parts = vec![phase.clone()];
+    parts.extend((transfer.attempt > 1).then(|| format!("attempt {}", transfer.attempt)));
     if transfer.has_ended() {
         parts.extend(ended(transfer));
     } else {
@@ -79,8 +80,9 @@ fn running(transfer: &TransferView, now: Timestamp) -> Vec<String> {
         seconds_left,
     }) = transfer.speed(now)
     {
-        parts.push(format!("{} a second", size(bytes_per_second)));
-        parts.extend((done < total).then(|| format!("about {} left", human(seconds_left))));
+        parts
+            .extend((bytes_per_second > 0).then(|| format!("{} a second", size(bytes_per_second))));
+        parts.extend(seconds_left.map(|left| format!("about {} left", human(left))));
     }
     parts
 }
