@@ -109,15 +109,14 @@ pub(super) async fn run(
             .with_remedy("The controller maintains and checks only repositories of its own."));
     }
     let known = repository.annotations().get(work.annotation());
-    let request = match known.filter(|request| work.is_met_by(request)) {
-        Some(request) => request.clone(),
-        None => {
-            let request = work.request(terminal.now());
-            let patch = json!({ "metadata": { "annotations": { (work.annotation()): request } } });
-            let uid = repository.metadata.uid.as_ref();
-            session.patch::<BackupRepository>(name, uid, patch).await?;
-            request
-        }
+    let request = if let Some(request) = known.filter(|request| work.is_met_by(request)) {
+        request.clone()
+    } else {
+        let request = work.request(terminal.now());
+        let patch = json!({ "metadata": { "annotations": { (work.annotation()): request } } });
+        let uid = repository.metadata.uid.as_ref();
+        session.patch::<BackupRepository>(name, uid, patch).await?;
+        request
     };
     let Some(timeout) = wait else {
         terminal.data(&format!("{} requested\n", work.noun()))?;
