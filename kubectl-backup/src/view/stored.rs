@@ -61,7 +61,7 @@ impl Messages {
     /// The same, for the first `count` errors.
     pub(crate) fn say_first(&self, text: &str, count: usize) -> bool {
         let text = plain(text);
-        // It may have been shortened.
+        // Long reasons are shortened.
         let text = text.trim_end_matches('…');
         let mut errors = self.errors.iter().take(count);
         !text.is_empty() && errors.any(|error| error.text.contains(text))

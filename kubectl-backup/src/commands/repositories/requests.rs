@@ -154,23 +154,22 @@ pub(super) async fn run(
             return Ok(exit);
         }
     };
+    show(work, work.result(&ended), terminal)
+}
+
+fn show(work: RepositoryWork, result: WorkResult, terminal: &mut Terminal) -> CommandResult {
     let noun = work.noun();
-    match work.result(&ended) {
+    let (word, why) = match result {
         WorkResult::Done => {
             terminal.data(&format!("{noun} completed\n"))?;
-            Ok(Exit::Done)
+            return Ok(Exit::Done);
         }
-        WorkResult::Failed(why) => {
-            terminal.data(&format!("{noun} failed\n"))?;
-            terminal.say(&plain(&why));
-            Ok(Exit::NotGood)
-        }
-        WorkResult::Damaged(damage) => {
-            terminal.data("damaged\n")?;
-            terminal.say(&plain(&damage));
-            Ok(Exit::NotGood)
-        }
-    }
+        WorkResult::Failed(why) => (format!("{noun} failed\n"), why),
+        WorkResult::Damaged(damage) => ("damaged\n".to_owned(), damage),
+    };
+    terminal.data(&word)?;
+    terminal.say(&plain(&why));
+    Ok(Exit::NotGood)
 }
 
 fn what_it_waits_for(name: &str) -> String {
