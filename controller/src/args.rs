@@ -10,7 +10,8 @@ pub(crate) mod velero_flags;
 use std::{net::SocketAddr, num::NonZeroU64, path::PathBuf};
 
 use backup_core::{
-    api::GoDuration, cron::Dialect, names::is_object_name, quantity, resources::RestoreOrder,
+    api::GoDuration, cron::Dialect, mover_flags, names::is_object_name, quantity,
+    resources::RestoreOrder,
 };
 use backup_store::{AllowedPlaces, Limits, StoreError};
 use clap::{ArgAction, Parser, ValueEnum};
@@ -139,17 +140,17 @@ pub struct Args {
     pub mover_image: Option<String>,
 
     /// Memory limit of each pod that moves volume data; at least 256Mi.
-    #[arg(long, value_name = "SIZE", default_value = "512Mi", value_parser = mover_memory)]
+    #[arg(long, value_name = "SIZE", default_value = "512Mi", value_parser = mover_flags::memory)]
     pub mover_memory_limit: String,
 
     /// Maximum bytes per second that each pod that moves volume data sends to the store, such as
-    /// 20Mi [default: no limit]
-    #[arg(long, value_name = "SIZE", value_parser = rate)]
+    /// 20Mi; at least 64Ki [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = mover_flags::rate)]
     pub mover_upload_limit: Option<NonZeroU64>,
 
     /// Maximum bytes per second that each pod that moves volume data reads from the store, such as
-    /// 20Mi [default: no limit]
-    #[arg(long, value_name = "SIZE", value_parser = rate)]
+    /// 20Mi; at least 64Ki [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = mover_flags::rate)]
     pub mover_download_limit: Option<NonZeroU64>,
 
     /// Timeout for a pod that moves volume data to start, with its volume: then the transfer fails
@@ -158,7 +159,7 @@ pub struct Args {
     pub data_mover_prepare_timeout: GoDuration,
 
     /// Maximum number of volumes whose data is moved at the same time, in backups and restores.
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=i64::from(mover_flags::MAX_CONCURRENCY)))]
     pub data_mover_concurrency: u16,
 
     /// Move the data of CSI snapshots to the object store in backups that do not set
@@ -418,15 +419,6 @@ fn size(text: &str) -> Result<u64, String> {
 /// Bytes per second.
 fn rate(text: &str) -> Result<NonZeroU64, String> {
     NonZeroU64::new(size(text)?).ok_or_else(|| "it has to be more than 0".to_owned())
-}
-
-/// At least twice what deriving a key from the password of a repository takes (128 MiB).
-fn mover_memory(text: &str) -> Result<String, String> {
-    if size(text)? >= 256 << 20 {
-        Ok(text.to_owned())
-    } else {
-        Err("it has to be at least 256Mi".to_owned())
-    }
 }
 
 /// At least as much as is needed for an object of the largest size that the API server takes (3

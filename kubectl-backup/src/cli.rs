@@ -135,7 +135,7 @@ pub(crate) enum Command {
     #[command(visible_alias = "location")]
     Locations(GroupArgs<LocationsCommand>),
     /// List the repositories of volume data: can they be used, when were they maintained and checked;
-    /// rotate their password
+    /// maintain and check them now, rotate their password
     #[command(visible_alias = "repository", alias = "repo")]
     Repositories(GroupArgs<RepositoriesCommand>),
     /// Show who holds the lock between backups and restores; release what hangs, hold it during

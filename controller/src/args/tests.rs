@@ -122,6 +122,7 @@ fn volume_data_is_moved_only_with_an_image() {
         "--mover-memory-limit=128Mi",
         "--mover-memory-limit=much",
         "--mover-upload-limit=0",
+        "--mover-upload-limit=20",
         "--mover-download-limit=fast",
         "--data-mover-prepare-timeout=0",
         "--data-mover-concurrency=0",

@@ -156,8 +156,7 @@ impl Worker<Backups> {
             let Some(repository) = found(read, &name)? else {
                 continue;
             };
-            let damage = DataCheck::of(repository.annotations()).damage;
-            if !damage.is_empty() {
+            if let Some(damage) = DataCheck::of(repository.annotations()).known_damage() {
                 let sentence =
                     format!("the data of its volumes may rely on data that is damaged: {damage}");
                 warnings.push((namespace.to_owned(), sentence));

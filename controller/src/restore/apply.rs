@@ -11,6 +11,7 @@ use backup_actions::restore::{
     links::{self, Link, LinkAction, OtherEnd},
     stored::{self, LostFields, WriteRequest},
 };
+use backup_core::resources::CLAIMS;
 use serde_json::Value;
 
 use super::{
@@ -54,6 +55,8 @@ pub(super) struct ItemResult {
     pub(super) error: Option<String>,
     /// The API server has not stored some of its fields.
     pub(super) incomplete: bool,
+    /// It is a claim that existed, and has no volume.
+    pub(super) unbound: bool,
 }
 
 impl ItemResult {
@@ -63,6 +66,7 @@ impl ItemResult {
             warning: None,
             error: None,
             incomplete: false,
+            unbound: false,
         }
     }
 
@@ -206,6 +210,12 @@ pub(super) async fn item(
     )))
 }
 
+/// Whether an existing object is a claim that names no volume.
+fn is_unbound_claim(target: Target<'_>, found: &Object) -> bool {
+    let volume = json::text(found, &["spec"], "volumeName").unwrap_or_default();
+    target.group_resource == CLAIMS && volume.is_empty()
+}
+
 fn controlled(wanted: &Object, controller: &Value) -> Object {
     let mut object = wanted.clone();
     json::set(
@@ -283,9 +293,10 @@ impl Comparison<'_> {
             {
                 return Ok(Some(left));
             }
+            let unbound = is_unbound_claim(self.target, &found);
             let change = match self.change(compared, &found) {
                 Ok(change) => change,
-                Err(left) => return Ok(Some(left)),
+                Err(left) => return Ok(Some(ItemResult { unbound, ..left })),
             };
             let patched = self
                 .calls
@@ -296,7 +307,7 @@ impl Comparison<'_> {
                     if let Some(warning) = change.warning {
                         applied.warn(warning);
                     }
-                    return Ok(Some(applied));
+                    return Ok(Some(ItemResult { unbound, ..applied }));
                 }
                 // The object changed or was deleted: read it again.
                 Err(error) if error.is_conflict() || error.is_not_found() => {}

@@ -31,6 +31,8 @@ enum ObjectOutcome {
     Created,
     /// It existed already.
     Existing,
+    /// It is a claim that existed already, and has no volume.
+    Unbound,
     Failed,
     /// It was left out on purpose.
     LeftOut,
@@ -123,7 +125,11 @@ fn missing(level: Level, text: String, why: impl Into<String>) -> DataMessage {
 impl VolumeOutcomes {
     /// Records the outcome of an item, if it is or has a volume.
     pub(crate) fn add(&mut self, about: About<'_>, applied: &ItemResult) {
-        self.became(about, applied.outcome.into());
+        let became = match ObjectOutcome::from(applied.outcome) {
+            ObjectOutcome::Existing if applied.unbound => ObjectOutcome::Unbound,
+            became => became,
+        };
+        self.became(about, became);
         if let ("v1", "PersistentVolume", None, Outcome::Failed) = (
             about.api_version,
             about.kind,
@@ -195,6 +201,7 @@ impl VolumeOutcomes {
             match became {
                 ObjectOutcome::Created => self.created(claim, told),
                 ObjectOutcome::Existing => self.existing(claim),
+                ObjectOutcome::Unbound => unbound(claim),
                 ObjectOutcome::Failed => (None, self.not_created(claim)),
                 ObjectOutcome::LeftOut => left_to_pod(claim),
             }
@@ -355,7 +362,8 @@ impl VolumeOutcomes {
                 ),
                 IN_REPOSITORY,
             ),
-            ObjectOutcome::Existing => {
+            // Only claims are unbound.
+            ObjectOutcome::Existing | ObjectOutcome::Unbound => {
                 let why = "its pod was there already, and keeps the data that it has";
                 missing(
                     Level::Info,
@@ -378,6 +386,40 @@ impl VolumeOutcomes {
     }
 }
 
+/// The data of a claim that was there already, and has no volume.
+fn unbound(claim: PlannedClaim<'_>) -> DataMessage {
+    let PlannedClaim {
+        name,
+        data,
+        existing,
+        ..
+    } = claim;
+    if let (ExistingData::Restored, DataSource::Moved(moved)) = (existing, data) {
+        return moving_in_place(name, moved);
+    }
+    if existing == ExistingData::NotRestorable
+        && let Some(why) = not_restorable(data)
+    {
+        let text = format!("{}: {why}", has_no_volume(name));
+        return missing(Level::Error, text, why);
+    }
+    match data {
+        // The backup has no data for it.
+        DataSource::Lost(_) | DataSource::Unsaved(_) => info(has_no_volume(name)),
+        DataSource::Kept => info(format!(
+            "claim {name:?} was there already, without a volume so far; its volume is restored by itself"
+        )),
+        _ => missing(
+            Level::Info,
+            format!(
+                "{}: unless another restore brings its data, delete the claim, and restore again",
+                has_no_volume(name)
+            ),
+            "its claim was there already, without a volume",
+        ),
+    }
+}
+
 fn unwanted(claim: PlannedClaim<'_>, became: ObjectOutcome) -> DataMessage {
     let name = claim.name;
     match became {
@@ -385,6 +427,7 @@ fn unwanted(claim: PlannedClaim<'_>, became: ObjectOutcome) -> DataMessage {
             "claim {name:?} comes back empty: spec.restorePVs is false"
         )),
         ObjectOutcome::Existing => info(keeps_its_data(name)),
+        ObjectOutcome::Unbound => info(has_no_volume(name)),
         ObjectOutcome::Failed | ObjectOutcome::LeftOut => (None, None),
     }
 }
@@ -486,6 +529,10 @@ fn left_to_pod(claim: PlannedClaim<'_>) -> DataMessage {
         ),
         _ => (None, None),
     }
+}
+
+fn has_no_volume(claim: &str) -> String {
+    format!("claim {claim:?} was there already, without a volume, and nothing is restored into it")
 }
 
 fn keeps_its_data(claim: &str) -> String {

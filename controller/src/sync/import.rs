@@ -18,6 +18,7 @@ use backup_core::{
     },
     stored_scope,
     sync::Summary,
+    text::counted,
     volume_data::MissingData,
 };
 use backup_runtime::{delete, list, retry::WRITE_TIMEOUT};
@@ -117,7 +118,8 @@ pub(super) async fn import_all(
 
 fn broken_off(failures: usize, last: &str) -> ReconcileError {
     ReconcileError::Postponed(format!(
-        "it was broken off after {failures} failures, the rest is compared in the next pass: {last}"
+        "it was broken off after {}, the rest is compared in the next pass: {last}",
+        counted(failures, "failure")
     ))
 }
 

@@ -32,7 +32,7 @@ pub use download_request::DownloadRequest;
 pub use drill::{DrillSettings, DrillSpec};
 pub use duration::GoDuration;
 pub use go_json::{Extra, null_default};
-pub use kind::{NamespacedKind, VeleroKind};
+pub use kind::{GROUP, NamespacedKind, VeleroKind};
 pub use restore::{Restore, RestorePhase, RestoreSpec, RestoreStatus};
 pub use schedule::Schedule;
 pub use server_status_request::ServerStatusRequest;

@@ -5,6 +5,9 @@
 //! `backup-mover` for each. Repositories lie where Velero up to 1.16 has its restic repositories:
 //! `restic/<namespace>/` below the prefix of the location.
 
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -38,6 +41,8 @@ pub const CLAIM_UID_ANNOTATION: &str = "backup-controller/claim-uid";
 pub const VOLUME_MODE_ANNOTATION: &str = "backup-controller/volume-mode";
 /// Annotation of a DataUpload: number of files in the snapshot.
 pub const FILES_ANNOTATION: &str = "backup-controller/files";
+/// Annotation of a DataUpload or DataDownload that runs: how fast it is, as [`TransferPace`].
+pub const PACE_ANNOTATION: &str = "backup-controller/pace";
 /// Annotation of a DataUpload: number of the current attempt, from the second on. Of a
 /// DataDownload: number of pods that have started.
 pub const ATTEMPTS_ANNOTATION: &str = "backup-controller/attempts";
@@ -297,6 +302,37 @@ pub struct MoverProgress {
     pub total_bytes: u64,
     /// Bytes that were sent to the object store, or came from it.
     pub moved_bytes: u64,
+    /// Bytes that a backup has read from the volume, without holes and other zeros; files that have
+    /// not changed are not read.
+    pub read_bytes: u64,
+}
+
+/// How fast a transfer is, apart from the progress in its status: an annotation of a DataUpload or
+/// DataDownload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct TransferPace {
+    /// Begin of a later attempt; without it the transfer's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// Bytes that were sent to the object store, or came from it.
+    pub moved: u64,
+    /// Bytes that were read from the volume, without holes and unchanged files; not known of a
+    /// restore.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read: Option<u64>,
+}
+
+impl TransferPace {
+    /// `None` if it is not recorded, or cannot be read.
+    pub fn of(annotations: &BTreeMap<String, String>) -> Option<Self> {
+        serde_json::from_str(annotations.get(PACE_ANNOTATION)?).ok()
+    }
+
+    pub fn annotation(&self) -> String {
+        // Never fails: there are only numbers and times.
+        serde_json::to_string(self).unwrap_or_default()
+    }
 }
 
 impl MoverProgress {

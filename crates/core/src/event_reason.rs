@@ -49,7 +49,7 @@ event_reasons! {
     Copied on "Backup": "it was copied into another location; which",
     CopyFailed on "Backup": "it could not be copied into another location; why, and that it is tried again",
     CopyRemoved on "Backup": "the time of one of its copies is over, and its files were removed",
-    Damaged on "BackupRepository": "data of volumes is missing or was changed in the bucket; which backups cannot be restored whole",
+    Damaged on "BackupRepository": "data of volumes is missing or was changed in the bucket; which backups cannot be restored whole, or that a check is under way",
     DeletesDenied on "BackupStorageLocation": "backups can be stored there and not deleted",
     DrillFailed on "Backup": "a drill of it has failed; why, and where to read more",
     DrillPassed on "Backup": "a drill has restored it; how long that took, how many items, and how many checks passed",

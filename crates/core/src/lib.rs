@@ -21,6 +21,7 @@ pub mod json_size;
 pub mod keep;
 pub mod labels;
 pub mod left_items;
+pub mod mover_flags;
 pub mod names;
 pub mod namespace_names;
 pub mod notifications;

@@ -26,6 +26,12 @@ pub const PASSWORD_COPIED_ANNOTATION: &str = "backup-controller/password-copied"
 pub const ROTATION_ANNOTATION: &str = "backup-controller/password-rotation";
 /// Annotation of a BackupRepository: the last check of its data, as [`DataCheck`].
 pub const DATA_CHECK_ANNOTATION: &str = "backup-controller/data-check";
+/// Annotation of a BackupRepository: a maintenance is to begin now. Any value. Removed when one has
+/// ended that began for it.
+pub const MAINTENANCE_REQUEST_ANNOTATION: &str = "backup-controller/maintenance-request";
+/// Annotation of a BackupRepository: a check of its data is to begin now, as [`CheckRequest`]; any
+/// other value has it read the next part of the data. Removed when one has ended that began for it.
+pub const CHECK_REQUEST_ANNOTATION: &str = "backup-controller/check-request";
 /// Annotation of a BackupRepository: the change of its keys, as [`KeyChange`].
 pub const KEY_CHANGE_ANNOTATION: &str = "backup-controller/key-change";
 
@@ -141,6 +147,10 @@ pub struct DataCheck {
     /// too.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub damaged_packs: Vec<String>,
+    /// Damage that a transfer has met, as a sentence, until a check has ended that began afterwards;
+    /// empty if there is none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub suspicion: String,
     /// End of a later check that was not completed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<Timestamp>,
@@ -160,9 +170,52 @@ impl DataCheck {
         Self::known(annotations).unwrap_or_default()
     }
 
+    /// What is known of damage, as sentences: what a transfer has met and what the last check has
+    /// found. `None` if that is nothing.
+    pub fn known_damage(&self) -> Option<String> {
+        let known = [&self.suspicion, &self.damage];
+        let known: Vec<&str> = known
+            .into_iter()
+            .filter(|text| !text.is_empty())
+            .map(String::as_str)
+            .collect();
+        (!known.is_empty()).then(|| known.join("; "))
+    }
+
     /// The part of the data that the next check reads.
     pub fn next_part(&self) -> u8 {
         self.part % DATA_PARTS + 1
+    }
+
+    pub fn annotation(&self) -> String {
+        written(self)
+    }
+}
+
+/// A request for a check of a repository's data now.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct CheckRequest {
+    /// When it was made: two requests differ.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<Timestamp>,
+    /// Whether all data is read, instead of one part.
+    #[serde(rename = "readData")]
+    pub reads_all_data: bool,
+}
+
+impl CheckRequest {
+    /// A request at this time.
+    pub fn new(at: Timestamp, reads_all_data: bool) -> Self {
+        Self {
+            at: Some(at),
+            reads_all_data,
+        }
+    }
+
+    /// The request in an annotation. One that cannot be read asks for the next part of the data.
+    pub fn of(annotation: &str) -> Self {
+        serde_json::from_str(annotation).unwrap_or_default()
     }
 
     pub fn annotation(&self) -> String {
@@ -226,6 +279,32 @@ mod tests {
         assert_eq!(PasswordRotation::of(&annotations), None);
         assert_eq!(KeyChange::of(&annotations), None);
         assert_eq!(DataCheck::of(&annotations), DataCheck::default());
+    }
+
+    #[test]
+    fn a_request_that_cannot_be_read_asks_for_one_part_of_the_data() {
+        let at: Timestamp = "2026-11-01T12:00:00Z".parse().unwrap();
+        let request = CheckRequest::new(at, true);
+        assert_eq!(CheckRequest::of(&request.annotation()), request);
+        for text in ["", "now", "{}", "[]", r#"{"readData":"yes"}"#] {
+            assert!(!CheckRequest::of(text).reads_all_data, "{text}");
+        }
+    }
+
+    #[test]
+    fn damage_is_known_from_a_transfer_and_from_a_check() {
+        let known = |suspicion: &str, damage: &str| {
+            let check = DataCheck {
+                suspicion: suspicion.to_owned(),
+                damage: damage.to_owned(),
+                ..DataCheck::default()
+            };
+            check.known_damage()
+        };
+        assert_eq!(known("", ""), None);
+        assert_eq!(known("met", "").as_deref(), Some("met"));
+        assert_eq!(known("", "found").as_deref(), Some("found"));
+        assert_eq!(known("met", "found").as_deref(), Some("met; found"));
     }
 
     #[test]

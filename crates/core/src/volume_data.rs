@@ -30,8 +30,19 @@ pub struct MissingData {
     pub missing: usize,
     /// Number of all volumes.
     pub of: usize,
+    /// Number of these volumes of whose data a part is there.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub partly: usize,
     /// The reasons, by the names of the first ones: `namespace/claim`, or the volume.
     pub volumes: BTreeMap<String, String>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 impl MissingData {
@@ -42,11 +53,17 @@ impl MissingData {
 
     /// The same, but also if no data is missing.
     pub fn counted(entries: &[VolumeInfo]) -> Self {
-        Self::count(
-            entries
-                .iter()
-                .map(|entry| (entry.name(), entry.missing().map(str::to_owned))),
-        )
+        let partly = entries
+            .iter()
+            .filter(|entry| entry.has_failed() && entry.moved_by_us().is_some());
+        Self {
+            partly: partly.count(),
+            ..Self::count(
+                entries
+                    .iter()
+                    .map(|entry| (entry.name(), entry.missing().map(str::to_owned))),
+            )
+        }
     }
 
     /// From names of volumes, each with the reason why its data is missing, if it is; `None` if no
@@ -110,19 +127,24 @@ impl MissingData {
     }
 
     /// "the data of 1 of 3 volumes is not in it: db/data (its snapshot failed)"; `what` is the
-    /// predicate.
+    /// predicate. A reason that is empty is left out.
     pub fn sentence(&self, what: &str) -> String {
         let Self {
             missing,
             of,
+            partly,
             volumes,
         } = self;
         let named: Vec<String> = volumes
             .iter()
-            .map(|(name, why)| format!("{name} ({why})"))
+            .map(|(name, why)| match why.as_str() {
+                "" => name.clone(),
+                why => format!("{name} ({why})"),
+            })
             .collect();
+        let partly = if *partly > 0 { ", or only in part" } else { "" };
         format!(
-            "the data of {missing} of {} {what}: {}",
+            "the data of {missing} of {} {what}{partly}: {}",
             counted(*of, "volume"),
             listed(&named, *missing)
         )
@@ -405,6 +427,30 @@ mod tests {
         assert!(missing.annotation().len() < 1000);
         let long = MissingData::among([("pv".to_owned(), Some("x".repeat(1_000_000)))]).unwrap();
         assert!(long.annotation().len() < 1000);
+    }
+
+    #[test]
+    fn a_volume_of_which_a_part_is_there_is_not_said_to_be_missing() {
+        let entry = json_patched(
+            ours("k1", "failed"),
+            &json!({"pvcNamespace": "shop", "pvcName": "a", "skippedReason": "1 file is missing"}),
+        );
+        let data = MissingData::of(&VolumeInfo::all(&[entry])).unwrap();
+        assert_eq!((data.missing, data.partly), (1, 1));
+        assert_eq!(
+            data.sentence("is not in it"),
+            "the data of 1 of 1 volume is not in it, or only in part: shop/a (1 file is missing)"
+        );
+        assert_eq!(
+            MissingData::read(Some(&data.annotation())),
+            Some(data.clone())
+        );
+        let named = MissingData {
+            partly: 0,
+            volumes: [("shop/a".to_owned(), String::new())].into(),
+            ..data
+        };
+        assert!(named.sentence("is not in it").ends_with("in it: shop/a"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use backup_core::{
         CheckReport, MaintainReport, MoverFailure, MoverFailures, MoverOutcome, MoverResult,
         failure_reason,
     },
-    text::shortened,
+    text::{counted, shortened},
 };
 
 use crate::{MoverError, Report};
@@ -19,7 +19,7 @@ fn outcome(operation: &str, failures: MoverFailures) -> MoverOutcome {
     let (result, message) = if failures.count == 0 {
         (MoverResult::Complete, "complete".to_owned())
     } else {
-        let message = format!("complete but for {} failures", failures.count);
+        let message = format!("complete but for {}", counted(failures.count, "failure"));
         (MoverResult::Incomplete, message)
     };
     MoverOutcome {
@@ -48,8 +48,9 @@ pub(crate) fn checked(mut report: CheckReport) -> MoverOutcome {
     if outcome.failures.count > 0 {
         outcome.reason = Some(failure_reason::DAMAGED.to_owned());
         outcome.message = format!(
-            "the repository is damaged at {} places; {} snapshots cannot be restored whole",
-            outcome.failures.count, report.affected_count
+            "the repository is damaged at {}; {} cannot be restored whole",
+            counted(outcome.failures.count, "place"),
+            counted(report.affected_count, "snapshot")
         );
     }
     outcome.check = Some(Box::new(report));

@@ -11,6 +11,7 @@ pub struct Progress {
     bytes: AtomicU64,
     total_bytes: AtomicU64,
     moved_bytes: AtomicU64,
+    read_bytes: AtomicU64,
 }
 
 impl Progress {
@@ -20,6 +21,7 @@ impl Progress {
             bytes: self.bytes.load(Ordering::Relaxed),
             total_bytes: self.total_bytes.load(Ordering::Relaxed),
             moved_bytes: self.moved_bytes.load(Ordering::Relaxed),
+            read_bytes: self.read_bytes.load(Ordering::Relaxed),
         }
     }
 
@@ -35,7 +37,31 @@ impl Progress {
         self.total_bytes.store(bytes, Ordering::Relaxed);
     }
 
+    /// Counts what was read from a volume. Zeros are left out: holes are read as such, much faster
+    /// than data.
+    pub(crate) fn add_read(&self, data: &[u8]) {
+        if data.iter().any(|byte| *byte != 0) {
+            self.read_bytes
+                .fetch_add(data.len() as u64, Ordering::Relaxed);
+        }
+    }
+
     pub(crate) fn add_moved(&self, bytes: u64) {
         self.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_do_not_count_as_read() {
+        let progress = Progress::default();
+        progress.add_read(&[0; 4096]);
+        progress.add_read(&[]);
+        assert_eq!(progress.snapshot().read_bytes, 0);
+        progress.add_read(&[0, 0, 7, 0]);
+        assert_eq!(progress.snapshot().read_bytes, 4);
     }
 }

@@ -1,10 +1,17 @@
 //! `describe`: fetches the object, then all its parts concurrently, each within its time limit.
 
-use std::{cell::RefCell, collections::BTreeMap};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use backup_core::{
-    api::{BackupPhase, DeleteBackupRequest, download_request::DownloadTargetKind},
+    api::{
+        BackupPhase, BackupRepository, DeleteBackupRequest, download_request::DownloadTargetKind,
+    },
+    data_movement::repository_path,
     labels,
+    repository_records::DataCheck,
     restorability::{Evidence, Place, Places},
 };
 use futures::{FutureExt as _, future::LocalBoxFuture, join};
@@ -28,7 +35,7 @@ use crate::{
         DeletionView, Description, FileContents, LocationSummary, RunView, WorkloadParts, backup,
         progress::{Meter, share},
         related,
-        stored::{FilesState, operations},
+        stored::{FilesState, operations, volumes::Keeper},
         transfer::TransferView,
         workload,
     },
@@ -119,6 +126,13 @@ async fn fetch<W: Workload>(session: &Session, work: &W, parts: &RefCell<Workloa
         moved_data(session, work).map(|all| parts.borrow_mut().transfers = all),
         files(session, work).map(|stored| parts.borrow_mut().stored = stored)
     );
+    let repositories = moved_into(&parts.borrow());
+    if let Some(backup) = work.as_backup()
+        && !repositories.is_empty()
+    {
+        let damage = damage(session, backup, &repositories).await;
+        parts.borrow_mut().damage = damage;
+    }
     if let Some(backup) = work.as_backup()
         && parts.borrow().stored.files == FilesState::Missing
     {
@@ -235,6 +249,35 @@ async fn moved_data<W: Workload>(session: &Session, work: &W) -> FetchResult<Vec
         return FetchResult::Known(Vec::new());
     }
     fetched(session, transfers::read(session, work)).await
+}
+
+/// The repositories of ours that have data of the volumes, by their folders.
+fn moved_into(parts: &WorkloadParts) -> BTreeSet<String> {
+    let transfers = parts.transfers.known().into_iter().flatten();
+    let volumes = parts.stored.volumes.value().into_iter().flatten();
+    let of_volumes = volumes.filter(|volume| volume.keeper == Keeper::Repository);
+    let all = transfers
+        .map(|transfer| transfer.repository.clone())
+        .chain(of_volumes.map(|volume| volume.place.clone()));
+    all.filter(|folder| !folder.is_empty()).collect()
+}
+
+/// What is known of damage of these repositories in the location of a backup. Nothing if they cannot
+/// be read: who reads backups reads them, too.
+async fn damage(
+    session: &Session,
+    backup: &Backup,
+    repositories: &BTreeSet<String>,
+) -> Vec<String> {
+    let location = backup.spec.storage_location.as_deref().unwrap_or_default();
+    let found = session.list_readable(ListParams::default(), |one: BackupRepository| {
+        let spec = &one.spec;
+        let is_used = spec.backup_storage_location == location
+            && repositories.contains(&plain(&repository_path(&spec.volume_namespace)));
+        let damage = DataCheck::of(one.annotations()).known_damage();
+        damage.filter(|_| is_used).map(|damage| plain(&damage))
+    });
+    found.await.unwrap_or_default()
 }
 
 /// Deletion requests, found by label as velero's own command does: the server adds the labels to

@@ -1,5 +1,8 @@
-//! `repositories`: the repositories of volume data, and the rotation of their password. The
-//! controller does the work; this asks for it, and reads nothing of the Secret but its metadata.
+//! `repositories`: the repositories of volume data, their maintenance and check, and the rotation of
+//! their password. The controller does the work; this asks for it, and reads nothing of the Secret
+//! but its metadata.
+
+mod requests;
 
 use std::collections::BTreeMap;
 
@@ -21,12 +24,23 @@ use crate::{
     cli::{RepositoriesCommand, RotatePasswordArgs},
     view::repository::{RotationState, changed},
 };
+use requests::RepositoryWork;
 
 pub(crate) async fn run(command: RepositoriesCommand, terminal: &mut Terminal) -> CommandResult {
     match command {
         RepositoriesCommand::Get(args) => get::run::<BackupRepository>(args, terminal).await,
         RepositoriesCommand::RotatePassword(args) => {
             Box::pin(rotate_password(&args, terminal)).await
+        }
+        RepositoriesCommand::Maintain(args) => {
+            let work = RepositoryWork::Maintenance;
+            Box::pin(requests::run(&args.name, work, args.wait, terminal)).await
+        }
+        RepositoriesCommand::Check(args) => {
+            let work = RepositoryWork::Check {
+                reads_all_data: args.read_data,
+            };
+            Box::pin(requests::run(&args.name, work, args.wait, terminal)).await
         }
     }
 }

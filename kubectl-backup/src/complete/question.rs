@@ -313,6 +313,7 @@ mod tests {
             ),
             ("locations snapshots create ", None, "", ""),
             ("repositories get ", Some(Noun::Repository), "", ""),
+            ("repositories check ", Some(Noun::Repository), "", ""),
             (
                 "get --containing=",
                 Some(Noun::Namespace),

@@ -24,6 +24,8 @@ use crate::{
 const MAX_EVENTS: usize = 5;
 /// Maximum number of causes on the screen; the document has all.
 const MAX_CAUSES: usize = 8;
+/// In the place of a reason that the section with the errors has.
+const SEE_ERRORS: &str = "see ERRORS";
 /// Maximum number of item types in the summary line.
 const MAX_ITEM_TYPES: usize = 4;
 
@@ -372,6 +374,15 @@ pub(crate) fn sections(
     details: bool,
 ) {
     let style = screen.style;
+    let shown_errors = if details {
+        usize::MAX
+    } else {
+        MAX_SECTION_LINES
+    };
+    let is_said = |text: &str| {
+        let messages = stored.messages.value();
+        messages.is_some_and(|messages| messages.say_first(text, shown_errors))
+    };
     if let Some(messages) = stored.messages.value() {
         for (title, all, tone) in [
             ("ERRORS", &messages.errors, Tone::Bad),
@@ -384,14 +395,28 @@ pub(crate) fn sections(
     let shown = transfers
         .iter()
         .filter(|one| details || one.tone != Tone::Good);
-    let lines = shown.map(|one| transfers::line(one, now, style)).collect();
+    let lines = shown.map(|one| {
+        let is_said = is_said(&one.message);
+        let message = if is_said {
+            SEE_ERRORS
+        } else {
+            one.message.as_str()
+        };
+        transfers::line(one, message, now, style)
+    });
+    let lines = lines.collect();
     section(screen, "TRANSFERS", lines, details);
     if let Some(operations) = stored.item_operations.value() {
         // Successful operations are counted above; a transfer says more than its running operation.
         let shown = operations.iter().filter(|one| {
             details || (one.tone != Tone::Good && !transfers::tell_about(transfers, one))
         });
-        let lines = shown.map(|one| operation(one, now, style)).collect();
+        let lines = shown.map(|one| {
+            let is_said = is_said(one.remark());
+            let remark = if is_said { SEE_ERRORS } else { one.remark() };
+            operation(one, remark, now, style)
+        });
+        let lines = lines.collect();
         section(screen, "OPERATIONS", lines, details);
     }
     if let Some(volumes) = stored.volumes.value() {
@@ -456,7 +481,7 @@ fn message(message: &Message, tone: Tone, style: Style) -> String {
     format!("{} {place}{text}{times}", style.tone(tone, tone.sign()))
 }
 
-fn operation(operation: &OperationView, now: Timestamp, style: Style) -> String {
+fn operation(operation: &OperationView, remark: &str, now: Timestamp, style: Style) -> String {
     let OperationView {
         item,
         action,
@@ -467,7 +492,6 @@ fn operation(operation: &OperationView, now: Timestamp, style: Style) -> String 
     let mut parts = vec![phase.clone()];
     parts.extend(Some(operation.progress()).filter(|text| !text.is_empty()));
     parts.extend(operation.updated.map(|at| ago(at, now)));
-    let remark = operation.remark();
     let remark = if remark.is_empty() {
         String::new()
     } else {

@@ -58,7 +58,7 @@ impl TableKind for BackupRepository {
             plain(&self.spec.volume_namespace),
             plain(&self.spec.backup_storage_location),
             style.tone(
-                tone(status.phase.as_ref(), !check.damage.is_empty()),
+                tone(status.phase.as_ref(), check.known_damage().is_some()),
                 &plain(phase),
             ),
             age(maintained.map(|at| at.0), now),

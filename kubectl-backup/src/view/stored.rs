@@ -52,6 +52,22 @@ pub(crate) struct Message {
     pub(crate) namespaces: Vec<String>,
 }
 
+impl Messages {
+    /// Whether an error says this.
+    pub(crate) fn say(&self, text: &str) -> bool {
+        self.say_first(text, usize::MAX)
+    }
+
+    /// The same, for the first `count` errors.
+    pub(crate) fn say_first(&self, text: &str, count: usize) -> bool {
+        let text = plain(text);
+        // Long reasons are shortened.
+        let text = text.trim_end_matches('…');
+        let mut errors = self.errors.iter().take(count);
+        !text.is_empty() && errors.any(|error| error.text.contains(text))
+    }
+}
+
 impl From<Results> for Messages {
     fn from(results: Results) -> Self {
         Self {

@@ -6,10 +6,12 @@ use backup_core::{
         DataDownload, DataUpload, NamespacedKind,
         transfer::{MovePhase, TransferStatus},
     },
-    data_movement::{DATA_MOVER, FILES_ANNOTATION, repository_path},
+    data_movement::{
+        ATTEMPTS_ANNOTATION, DATA_MOVER, FILES_ANNOTATION, TransferPace, repository_path,
+    },
 };
 use jiff::Timestamp;
-use kube::ResourceExt as _;
+use kube::ResourceExt;
 use serde::Serialize;
 
 use crate::{
@@ -37,6 +39,17 @@ pub(crate) struct TransferView {
     pub(crate) done: i64,
     /// Bytes to read or write; 0 while that is unknown.
     pub(crate) total: i64,
+    /// Bytes that were sent to the bucket, or came from it, in this attempt; null if they are not
+    /// recorded.
+    pub(crate) moved_bytes: Option<u64>,
+    /// Bytes that were read from the volume, without holes and unchanged files.
+    #[serde(skip)]
+    pub(crate) read_bytes: Option<u64>,
+    /// Begin of this attempt, if it is not the first.
+    #[serde(skip)]
+    pub(crate) since: Option<Timestamp>,
+    /// Number of this attempt, from 1 on.
+    pub(crate) attempt: u32,
     /// Bytes that a backup has added to the bucket; null if they are not recorded.
     pub(crate) new_bytes: Option<i64>,
     /// Number of files; null if it is not recorded.
@@ -65,7 +78,7 @@ impl Transfer for DataUpload {
             node: text(status.node.node.as_deref()),
             snapshot: text(stored.snapshot_id.as_deref()),
             repository: repository(spec.mover.datamover.as_deref(), &spec.source_namespace),
-            ..of_status(&self.name_any(), &status.transfer)
+            ..of_status(self, &status.transfer)
         }
     }
 }
@@ -79,22 +92,29 @@ impl Transfer for DataDownload {
             node: text(status.node.node.as_deref()),
             snapshot: plain(&spec.snapshot_id),
             repository: repository(spec.mover.datamover.as_deref(), &spec.source_namespace),
-            ..of_status(&self.name_any(), &status.transfer)
+            ..of_status(self, &status.transfer)
         }
     }
 }
 
 /// The fields that both kinds have in their status.
-fn of_status(name: &str, status: &TransferStatus) -> TransferView {
+fn of_status(object: &impl ResourceExt, status: &TransferStatus) -> TransferView {
+    let annotations = object.annotations();
+    let pace = TransferPace::of(annotations);
+    let attempt = annotations.get(ATTEMPTS_ANNOTATION);
     let phase = status.phase.as_ref().unwrap_or(&MovePhase::New);
     let progress = status.progress.clone().unwrap_or_default();
     TransferView {
-        name: plain(name),
+        name: plain(&object.name_any()),
         claim: String::new(),
         phase: plain(phase.as_str()),
         tone: tone(phase),
         done: progress.bytes_done,
         total: progress.total_bytes,
+        moved_bytes: pace.map(|pace| pace.moved),
+        read_bytes: pace.and_then(|pace| pace.read),
+        since: pace.and_then(|pace| pace.since),
+        attempt: attempt.and_then(|count| count.parse().ok()).unwrap_or(1),
         new_bytes: None,
         files: None,
         node: String::new(),
@@ -147,25 +167,31 @@ impl TransferView {
         matches!(self.tone, Tone::Good | Tone::Bad)
     }
 
-    /// Bytes a second since the start, and the seconds until the end at that rate; `None` before
-    /// the first second, or if nothing was moved.
+    /// Bytes that were moved a second, and the seconds until the end at the pace of reading so far;
+    /// `None` before the first second, or if neither is known. Without a record of what was moved,
+    /// what is done counts.
     pub(crate) fn speed(&self, now: Timestamp) -> Option<TransferRate> {
-        let passed = seconds(self.started?, self.completed.unwrap_or(now));
-        let rate = self.done.checked_div(passed).filter(|_| passed > 0)?;
-        let left = self.total.saturating_sub(self.done).checked_div(rate)?;
-        Some(TransferRate {
-            bytes_per_second: u64::try_from(rate).ok()?,
-            seconds_left: left.max(0),
+        let passed = seconds(self.since.or(self.started)?, self.completed.unwrap_or(now));
+        let passed = u64::try_from(passed).ok().filter(|passed| *passed > 0)?;
+        let done = u64::try_from(self.done).unwrap_or_default();
+        let remaining = u64::try_from(self.total.saturating_sub(self.done)).unwrap_or_default();
+        let read = u128::from(self.read_bytes.unwrap_or(done));
+        let left = (u128::from(remaining) * u128::from(passed)).checked_div(read);
+        let left = left.filter(|_| remaining > 0);
+        let bytes_per_second = self.moved_bytes.unwrap_or(done) / passed;
+        (bytes_per_second > 0 || left.is_some()).then(|| TransferRate {
+            bytes_per_second,
+            seconds_left: left.map(|left| i64::try_from(left).unwrap_or(i64::MAX).max(1)),
         })
     }
 }
 
-/// How fast the bytes of a transfer are moved, on average.
+/// How fast a transfer is, on average.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TransferRate {
     pub(crate) bytes_per_second: u64,
-    /// 0 if the number of bytes to move is unknown.
-    pub(crate) seconds_left: i64,
+    /// At least 1; `None` if that is unknown, or nothing is left to read.
+    pub(crate) seconds_left: Option<i64>,
 }
 
 /// Failed transfers, then running ones, then the others; by claim.
@@ -247,13 +273,15 @@ mod tests {
         for (done, total, passed, expected) in [
             (0, 100, 0, None),
             (0, 100, 10, None),
-            (50, 100, 10, Some((5, 10))),
+            (50, 100, 10, Some((5, Some(10)))),
             // Less than a byte a second.
-            (5, 100, 10, None),
+            (5, 100, 10, Some((0, Some(190)))),
+            // Less than a second.
+            (999, 1000, 10, Some((99, Some(1)))),
             // The size is unknown.
-            (50, 0, 10, Some((5, 0))),
+            (50, 0, 10, Some((5, None))),
             // More than was announced.
-            (150, 100, 10, Some((15, 0))),
+            (150, 100, 10, Some((15, None))),
             // Clocks differ.
             (50, 100, -3, None),
         ] {
@@ -267,6 +295,37 @@ mod tests {
                 .map(|speed| (speed.bytes_per_second, speed.seconds_left));
             assert_eq!(speed, expected, "{done} of {total} in {passed}");
         }
+    }
+
+    #[test]
+    fn holes_and_unchanged_files_make_a_transfer_no_faster() {
+        let view = |pace: &str, attempts: &str| {
+            let object = json!({
+                "apiVersion": "velero.io/v2alpha1", "kind": "DataUpload",
+                "metadata": { "name": "u", "annotations": {
+                    "backup-controller/pace": pace, "backup-controller/attempts": attempts } },
+                "spec": { "snapshotType": "CSI", "sourcePVC": "data", "sourceNamespace": "shop",
+                    "backupStorageLocation": "default", "operationTimeout": "10m0s" },
+                "status": { "phase": "InProgress", "startTimestamp": "2026-11-03T05:00:00Z",
+                    "progress": { "totalBytes": 1000, "bytesDone": 900 } },
+            });
+            serde_json::from_value::<DataUpload>(object).unwrap().view()
+        };
+        let now = "2026-11-03T05:00:10Z".parse().unwrap();
+        let speed = |view: TransferView| {
+            let speed = view.speed(now)?;
+            Some((speed.bytes_per_second, speed.seconds_left))
+        };
+        // Of 900 bytes 100 were read, and 50 moved after compression.
+        let upload = view(r#"{"moved":50,"read":100}"#, "");
+        assert_eq!(upload.attempt, 1);
+        assert_eq!(speed(upload), Some((5, Some(10))));
+        // Nothing has changed so far: no pace is known.
+        assert_eq!(speed(view(r#"{"moved":0,"read":0}"#, "")), None);
+        // A second attempt has its own begin.
+        let again = view(r#"{"since":"2026-11-03T05:00:05Z","moved":50}"#, "2");
+        assert_eq!(again.attempt, 2);
+        assert_eq!(speed(again), Some((10, Some(1))));
     }
 
     #[test]

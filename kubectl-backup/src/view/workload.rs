@@ -444,6 +444,8 @@ pub(crate) struct WorkloadParts {
     /// The scope's ledger; `None` if it does not exist yet.
     pub(crate) ledger: FetchResult<Option<backup_lock::Ledger>>,
     pub(crate) transfers: FetchResult<Vec<TransferView>>,
+    /// What is known of damage of the repositories that have data of a backup, as sentences.
+    pub(crate) damage: Vec<String>,
     pub(crate) stored: FileContents,
 }
 
@@ -462,6 +464,7 @@ impl WorkloadParts {
             events: FetchResult::missing(WHY),
             ledger: FetchResult::missing(WHY),
             transfers: FetchResult::missing(WHY),
+            damage: Vec::new(),
             stored: FileContents {
                 messages: FetchResult::missing(WHY),
                 item_operations: FetchResult::missing(WHY),
@@ -485,9 +488,14 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
         events,
         ledger,
         transfers,
+        damage,
         stored,
     } = parts;
     let copies = work.as_backup().map(|backup| copies::of(backup, &copies));
+    let damage = damage.into_iter().map(|text| Fact {
+        title: "Damage",
+        text,
+    });
     let meta = work.meta();
     let status = work.status();
     let name = meta.name.clone().unwrap_or_default();
@@ -505,9 +513,15 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
     });
     // Older servers record it only in the file.
     let missing_data = work.missing_data().or_else(|| {
-        MissingData::among(stored.volumes.value()?.iter().map(VolumeView::missing_data))
+        let volumes = stored.volumes.value()?;
+        let partly = volumes.iter().filter(|volume| volume.is_incomplete());
+        Some(MissingData {
+            partly: partly.count(),
+            ..MissingData::among(volumes.iter().map(VolumeView::missing_data))?
+        })
     });
-    let mut verdict = verdict_with(work, missing_data.as_ref(), now);
+    let unsaid = missing_data.clone().map(|data| without_said(data, &stored));
+    let mut verdict = verdict_with(work, unsaid.as_ref(), now);
     if !status.stage.is_terminal() {
         let lock = lock.known();
         verdict = waits_for_turn(lock, status.stage).unwrap_or(verdict);
@@ -542,7 +556,7 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
         data_elsewhere: work.data_elsewhere(),
         left_items: work.left_items(),
         copies: copies.unwrap_or_default(),
-        facts: work.facts(&source),
+        facts: work.facts(&source).into_iter().chain(damage).collect(),
         timeline: timeline(created, &status, &stored),
         phase: status.phase,
         previous,
@@ -558,6 +572,18 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
     work.complete(&mut description, &source);
     description.next = next(work, status.stage, &description);
     description
+}
+
+/// The volumes without the reasons that an error on the same screen says.
+fn without_said(mut data: MissingData, stored: &FileContents) -> MissingData {
+    if let Some(messages) = stored.messages.value() {
+        for why in data.volumes.values_mut() {
+            if messages.say(why) {
+                why.clear();
+            }
+        }
+    }
+    data
 }
 
 /// Creation, start, end of operations, and end; the last two as far as they are known.

@@ -364,6 +364,25 @@ async fn one_node_gets_one_replica_of_each_program() {
 }
 
 #[tokio::test]
+async fn a_limit_that_no_pod_of_the_data_mover_can_use_is_refused_before_anything_is_applied() {
+    let api = empty("34").await;
+    let person = Person::at(&api);
+    for rollout in ["", " --dry-run=client"] {
+        let line = format!("install --controller-arg=--mover-upload-limit=20{rollout}");
+        let seen = person.types(&line).await;
+        assert_says!(
+            seen,
+            "--mover-upload-limit is \"20\": it has to be a number of bytes per second such as 20Mi, at least 64Ki",
+            "nothing was changed",
+            "--- exit 1\n"
+        );
+    }
+    let requests = api.seen();
+    let writes = requests.iter().filter(|line| line.starts_with("PATCH"));
+    assert_eq!(writes.count(), 0, "{requests:?}");
+}
+
+#[tokio::test]
 async fn an_installation_in_another_namespace_is_left_alone() {
     let api = FakeApi::start().await;
     let service = json!({ "service": { "name": "backup-webhook", "namespace": "vault" } });

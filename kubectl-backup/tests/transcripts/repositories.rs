@@ -44,6 +44,43 @@ async fn cluster() -> FakeApi {
     api
 }
 
+#[tokio::test]
+async fn a_maintenance_and_a_check_are_requested_now_and_waited_for() {
+    let api = cluster().await;
+    let person = Person::at(&api);
+    let seen = person.types("repositories maintain repository-shop").await;
+    assert!(seen.contains("maintenance requested\n"), "{seen}");
+    assert!(
+        seen.contains("kubectl backup repositories get repository-shop"),
+        "{seen}"
+    );
+    let seen = person
+        .types("repositories check repository-shop --read-data --wait=300ms")
+        .await;
+    assert!(
+        seen.contains("the check of repository repository-shop has not ended after 300ms"),
+        "{seen}"
+    );
+    assert!(seen.ends_with("--- exit 124\n"), "{seen}");
+    let stored = api.stored("backuprepositories", "repository-shop");
+    let stored = stored.unwrap();
+    let annotations = &stored["metadata"]["annotations"];
+    assert!(annotations["backup-controller/maintenance-request"].is_string());
+    let request = annotations["backup-controller/check-request"].as_str();
+    assert!(
+        request.is_some_and(|text| text.contains(r#""readData":true"#)),
+        "{annotations}"
+    );
+    // The same is requested once.
+    let seen = person.types("repositories check repository-shop").await;
+    assert!(seen.contains("check requested\n"), "{seen}");
+    let patches = api.seen();
+    let patches = patches.iter().filter(|line| line.starts_with("PATCH"));
+    assert_eq!(patches.count(), 2);
+    let missing = person.types("repositories maintain none").await;
+    assert!(missing.contains("--- exit 1\n"), "{missing}");
+}
+
 fn secret(api: &FakeApi, annotations: &Value) {
     let metadata = json!({
         "name": "velero-repo-credentials", "namespace": "velero", "uid": "u", "annotations": annotations,

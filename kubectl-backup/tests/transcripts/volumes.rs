@@ -192,6 +192,81 @@ async fn a_stored_backup_is_described_with_the_data_that_was_moved() {
 }
 
 #[tokio::test]
+async fn a_reason_is_on_the_describe_screen_once() {
+    let api = FakeApi::start().await;
+    has_stored(&api);
+    let why = "2 files were not saved: cache/a (Input/output error), cache/b (Input/output error)";
+    let error =
+        format!("persistentvolumeclaims db/partly: operation upload-partly-1 failed: {why}");
+    api.has_file(
+        "BackupResults",
+        "nightly",
+        &json!({"errors": {"namespaces": {"db": [error]}}, "warnings": {}}),
+    );
+    let missing = json!({"missing": 1, "of": 7, "partly": 1, "volumes": {"db/partly": why}});
+    let annotations = json!({"backup-controller/missing-data": missing.to_string()});
+    let status = json!({"metadata": {"annotations": annotations}, "spec": {"snapshotMoveData": true},
+        "status": {"phase": "PartiallyFailed", "errors": 1}});
+    api.has(with(completed_backup("nightly"), &status));
+    let seen = Person::at(&api).types("describe nightly").await;
+    assert_says!(
+        seen,
+        "the data of 1 of 7 volumes is not in it, or only in part: db/partly.",
+        "db/partly  Failed, 0 B new: see ERRORS"
+    );
+    assert_eq!(
+        seen.matches("cache/b (Input/output error)").count(),
+        1,
+        "{seen}"
+    );
+}
+
+#[tokio::test]
+async fn damage_of_the_repository_is_named_where_its_backups_are_described() {
+    let api = FakeApi::start().await;
+    has_stored(&api);
+    let has = |name: &str, namespace: &str, location: &str, check: &Value| {
+        let path = format!("/apis/velero.io/v1/namespaces/velero/backuprepositories/{name}");
+        api.has_at(
+            &path,
+            json!({
+                "apiVersion": "velero.io/v1", "kind": "BackupRepository",
+                "metadata": {"name": name, "namespace": "velero",
+                    "annotations": {"backup-controller/data-check": check.to_string()}},
+                "spec": {"volumeNamespace": namespace, "backupStorageLocation": location,
+                    "repositoryType": "restic", "maintenanceFrequency": "24h0m0s"},
+                "status": {"phase": "Ready"},
+            }),
+        );
+    };
+    has(
+        "r1",
+        "db",
+        "default",
+        &json!({"suspicion": "a check is under way"}),
+    );
+    has(
+        "r2",
+        "db",
+        "second",
+        &json!({"damage": "in another location"}),
+    );
+    has(
+        "r3",
+        "web",
+        "default",
+        &json!({"damage": "of another namespace"}),
+    );
+    let person = Person::at(&api);
+    let seen = person.types("describe nightly").await;
+    assert_says!(seen, "Damage      a check is under way");
+    assert!(!seen.contains("another"), "{seen}");
+    has("r1", "db", "default", &json!({}));
+    let seen = person.types("describe nightly").await;
+    assert!(!seen.contains("Damage"), "{seen}");
+}
+
+#[tokio::test]
 async fn a_restore_of_moved_data_is_described_with_its_transfers() {
     let api = FakeApi::start().await;
     running_transfers(&api, "DataDownload", "back-again");

@@ -10,7 +10,8 @@ use backup_core::{
         transfer::MovePhase,
     },
     data_movement::{
-        ATTEMPTS_ANNOTATION, FIRST_LOSS_ANNOTATION, PASSWORD_KEY, PASSWORD_SECRET, repository_path,
+        ATTEMPTS_ANNOTATION, FIRST_LOSS_ANNOTATION, PASSWORD_KEY, PASSWORD_SECRET, repository_name,
+        repository_path,
     },
 };
 use backup_tests::{
@@ -265,6 +266,16 @@ pub(crate) async fn damaged_data_fails_its_volume_until_it_is_whole_again(
         node.s3.write(BUCKET, &key, bytes).await?;
     }
     ended?;
+    // The check that the damage has begun may have read data that was damaged.
+    let name = repository_name(FILES, "default");
+    let check = ["repositories", "check", &name, "--read-data", "--wait=150s"];
+    node.kubectl_backup().succeeds(&check).await?;
+    let described = node
+        .kubectl_backup()
+        .succeeds(&["describe", backup])
+        .await?;
+    let described = described.stdout;
+    ensure!(!described.contains("Damage"), "{described}");
     lose(node, FILES).await?;
     restore(node, backup, "files-whole").await?;
     wait_for_application(node).await?;
@@ -331,6 +342,11 @@ async fn restore_damaged(node: &Node, backup: &str) -> anyhow::Result<()> {
             .and_then(|spec| spec.volume_name.as_ref());
         ensure!(volume.is_some() == is_restored, "{claim:?}: {described}");
     }
+    let described = plugin.succeeds(&["describe", backup]).await?.stdout;
+    ensure!(
+        described.contains("Damage"),
+        "no damage of the repository in {described}"
+    );
     eventually("the volume without its data is removed", SOON, async || {
         let volumes = node.csi.volumes()?;
         anyhow::Ok(when(volumes.len() == 1, format!("{volumes:?}")))

@@ -62,6 +62,25 @@ async fn applied(fake: &FakeApi, update: bool) -> ItemResult {
     .unwrap()
 }
 
+#[test]
+fn only_a_claim_that_names_no_volume_is_unbound() {
+    let claim = Target {
+        group_resource: "persistentvolumeclaims",
+        kind: "PersistentVolumeClaim",
+        ..TARGET
+    };
+    for (target, spec, expected) in [
+        (claim, json!({"spec": {"storageClassName": "fast"}}), true),
+        (claim, json!({}), true),
+        (claim, json!({"spec": {"volumeName": ""}}), true),
+        (claim, json!({"spec": {"volumeName": "pv-1"}}), false),
+        (TARGET, json!({}), false),
+    ] {
+        let found = spec.as_object().unwrap();
+        assert_eq!(is_unbound_claim(target, found), expected, "{spec}");
+    }
+}
+
 #[tokio::test]
 async fn what_is_not_there_is_created_with_one_request() {
     let fake = fake::server();

@@ -213,6 +213,35 @@ fn what_became_of_the_data_of_a_claim_is_said_once(
     }
 }
 
+#[rstest]
+#[case::moved(moved(None), Some("without a volume"))]
+#[case::csi(DataSource::CsiSnapshot, Some("without a volume"))]
+#[case::kept(DataSource::Kept, None)]
+#[case::lost(lost(), None)]
+#[case::unsaved(unsaved(), None)]
+fn a_claim_that_exists_without_a_volume_keeps_no_data(
+    #[case] data: DataSource,
+    #[case] why: Option<&str>,
+) {
+    let mut outcomes = VolumeOutcomes::default();
+    let applied = ItemResult {
+        unbound: true,
+        ..ItemResult::quiet(THERE)
+    };
+    let about = about("PersistentVolumeClaim", Some("copy"), "data");
+    outcomes.add(about, &applied);
+    for is_wanted in [true, false] {
+        let found = outcomes.of_claim(claim(&data), is_wanted, &[]).unwrap();
+        let found = said(&found);
+        assert_says!(found.1, "was there already, without a volume");
+        assert!(!found.1.contains("keeps"), "{found:?}");
+        assert_eq!(found.0, INFO);
+        let why = why.filter(|_| is_wanted);
+        assert_eq!(found.2.is_some(), why.is_some(), "{found:?}");
+        assert_says!(found.2.unwrap_or_default(), why.unwrap_or_default());
+    }
+}
+
 /// A Restore that wants the data of the backup in claims that exist.
 #[rstest]
 #[case::restored(

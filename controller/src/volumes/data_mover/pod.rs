@@ -89,15 +89,20 @@ pub(super) enum PodWork<'a> {
         is_repeated: bool,
     },
     /// Remove data that no snapshot needs.
-    Maintain,
+    Maintain {
+        /// The request that it is for, if there is one.
+        request: Option<&'a str>,
+    },
     /// Open the repository, and do nothing else.
     Open { inputs: &'a str },
     /// Look for damage.
     Check {
-        /// Part of the data to read, from 1 on.
-        part: u8,
+        /// Part of the data to read, from 1 on; `None`: all data.
+        part: Option<u8>,
         /// Ids of packs to read as well.
         packs: &'a [String],
+        /// The request that it is for, if there is one.
+        request: Option<&'a str>,
     },
     /// Change the keys of the repository.
     ChangeKeys(&'a KeyChange),
@@ -110,7 +115,7 @@ impl PodWork<'_> {
             Self::Init => "init",
             Self::Backup { .. } => "backup",
             Self::Restore { .. } => "restore",
-            Self::Maintain => "maintain",
+            Self::Maintain { .. } => "maintain",
             Self::Open { .. } => "open",
             Self::Check { .. } => "check",
             Self::ChangeKeys(change) => key_command(change.work),
@@ -122,6 +127,7 @@ impl PodWork<'_> {
         match self {
             Self::Open { inputs } => Some(*inputs),
             Self::ChangeKeys(change) => Some(change.secret.as_str()),
+            Self::Maintain { request } | Self::Check { request, .. } => *request,
             _ => None,
         }
     }
@@ -187,7 +193,12 @@ impl PodWork<'_> {
     fn args(&self, host: &str) -> Vec<String> {
         match self {
             Self::Init | Self::Open { .. } | Self::ChangeKeys(_) => Vec::new(),
-            Self::Check { part, packs } => {
+            Self::Check { part: None, .. } => vec!["--read-data".to_owned()],
+            Self::Check {
+                part: Some(part),
+                packs,
+                ..
+            } => {
                 let mut args = vec![format!("--read-data-part={part}/{DATA_PARTS}")];
                 args.extend(packs.iter().map(|pack| format!("--read-pack={pack}")));
                 args
@@ -226,7 +237,7 @@ impl PodWork<'_> {
                     format!("--existing={existing}"),
                 ]
             }
-            Self::Maintain => vec!["--prune".to_owned()],
+            Self::Maintain { .. } => vec!["--prune".to_owned()],
         }
     }
 }

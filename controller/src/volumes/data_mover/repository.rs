@@ -56,7 +56,7 @@ use super::{
 };
 use crate::error::ReconcileError;
 use check::NO_INPUTS;
-use data_check::unreadable_packs;
+use data_check::has_met_damage;
 use decide::{Facts, NodeState, Plan, PodEnd, PodFacts, Work};
 use verdict::{KnownState, Verdict};
 
@@ -171,7 +171,7 @@ impl DataMover {
     }
 
     /// A repository that could not be opened is opened by another pod at once: meanwhile the
-    /// password may have been corrected. Data that could not be read is read by the next check.
+    /// password may have been corrected. Data that could not be read is checked at once.
     async fn note_outcome(
         &self,
         namespace: &str,
@@ -180,8 +180,8 @@ impl DataMover {
     ) -> Result<(), ReconcileError> {
         let is_missing = outcome.reason.as_deref() == Some(failure_reason::REPOSITORY_MISSING);
         let verdict = Verdict::of_outcome(outcome);
-        let packs = unreadable_packs(outcome);
-        if verdict.is_none() && !is_missing && packs.is_empty() {
+        let has_met_damage = has_met_damage(outcome);
+        if verdict.is_none() && !is_missing && !has_met_damage {
             return Ok(());
         }
         let Some(repository) = self.existing_repository(namespace, location).await? else {
@@ -190,7 +190,7 @@ impl DataMover {
         match verdict {
             Some(verdict) => self.publish_verdict(&repository, NO_INPUTS, &verdict).await,
             None if is_missing => self.forget_check(&repository).await,
-            None => self.suspect_packs(&repository, &packs).await,
+            None => self.suspect_damage(&repository, outcome).await,
         }
     }
 
@@ -336,10 +336,7 @@ impl DataMover {
         let spec = &repository.spec;
         let failure = end.failure.as_deref();
         match end.work {
-            Work::Maintenance => {
-                self.record_maintenance(repository, end.started, failure)
-                    .await?;
-            }
+            Work::Maintenance => self.record_maintenance(repository, end).await?,
             Work::Init => match failure {
                 Some(failure) => {
                     let verdict = Verdict::retried(format!(

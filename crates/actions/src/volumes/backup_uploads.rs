@@ -46,8 +46,13 @@ pub fn complete_moved(
         if let Some(why) = &why
             && !reported.contains(operation.as_str())
         {
+            let lacks = if entry.moved_by_us().is_some() {
+                "is only partly in"
+            } else {
+                "is not in"
+            };
             let sentence = format!(
-                "the data of PersistentVolumeClaim {}/{} is not in this backup: {why}",
+                "the data of PersistentVolumeClaim {}/{} {lacks} this backup: {why}",
                 entry.namespace(),
                 entry.claim()
             );
@@ -185,8 +190,13 @@ mod tests {
         #[case] is_saved_in_part: bool,
     ) {
         let (entry, errors) = completed(status.clone(), &[]);
+        let lacks = if is_saved_in_part {
+            "is only partly in"
+        } else {
+            "is not in"
+        };
         let sentence =
-            format!("the data of PersistentVolumeClaim shop/a is not in this backup: {reason}");
+            format!("the data of PersistentVolumeClaim shop/a {lacks} this backup: {reason}");
         assert_eq!(errors, [("shop".to_owned(), sentence)]);
         // A failed operation is an error already.
         let mut failed = BackupOperation::default();

@@ -103,6 +103,7 @@ impl Read for DeviceReader {
         match result {
             Ok(bytes) => {
                 self.offset += bytes as u64;
+                self.job.progress.add_read(&buffer[..bytes]);
                 Ok(bytes)
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),

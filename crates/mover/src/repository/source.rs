@@ -146,6 +146,7 @@ impl Iterator for FolderEntries {
                 identity: entry.identity,
                 failures: self.failures.clone(),
                 stop: self.job.stop.clone(),
+                progress: self.job.progress.clone(),
             },
             dropped: self.dropped.clone(),
         });

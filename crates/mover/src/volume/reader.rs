@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{Identity, Root};
-use crate::{StopFlag, failures::FailureLog};
+use crate::{Progress, StopFlag, failures::FailureLog};
 
 /// A file that was found and is not opened yet.
 #[derive(Clone, Debug)]
@@ -19,6 +19,7 @@ pub(crate) struct SourceFile {
     pub(crate) identity: Identity,
     pub(crate) failures: FailureLog,
     pub(crate) stop: StopFlag,
+    pub(crate) progress: Arc<Progress>,
 }
 
 /// Reads a file. Records as failure that it cannot be opened or read, or that it was changed since
@@ -69,6 +70,7 @@ impl Read for SourceReader {
         match self.file.read(buffer) {
             Ok(bytes) => {
                 self.bytes += bytes as u64;
+                self.source.progress.add_read(&buffer[..bytes]);
                 Ok(bytes)
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
@@ -116,6 +118,7 @@ mod tests {
             identity: Identity::of(&fs::metadata(root.join(name)).unwrap()),
             failures: FailureLog::default(),
             stop: StopFlag::default(),
+            progress: Arc::default(),
         }
     }
 
@@ -124,10 +127,11 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("a"), "contents").unwrap();
         let source = source(root.path(), "a");
-        let failures = source.failures.clone();
+        let (failures, progress) = (source.failures.clone(), source.progress.clone());
         let mut text = String::new();
         source.open().unwrap().read_to_string(&mut text).unwrap();
         assert_eq!(text, "contents");
+        assert_eq!(progress.snapshot().read_bytes, 8);
         assert_eq!(failures.collected().count, 0);
     }
 

@@ -1,5 +1,6 @@
 //! The plan of an installation: its objects and options.
 
+use backup_core::mover_flags;
 use backup_deploy::{DeployError, Mode, Options, Stage, id, kind};
 
 use super::objects::{OPTIONS_ANNOTATION, full_name_of};
@@ -15,6 +16,9 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) fn make(namespace: &str, options: Options) -> Result<Self, Problem> {
+        mover_flags::check(&options.controller_args).map_err(|why| {
+            Problem::other(why).with_remedy("Correct it in --controller-arg: nothing was changed.")
+        })?;
         let mut objects = match options.mode {
             Mode::Engine => backup_deploy::once(namespace).map_err(|error| impossible(&error))?,
             Mode::Guard => Vec::new(),

@@ -40,17 +40,18 @@ pub(super) fn summary(all: &[TransferView]) -> Option<String> {
     Some(text)
 }
 
-/// A line about a transfer: what is done, how fast, and what it waits for or why it failed.
-pub(super) fn line(transfer: &TransferView, now: Timestamp, style: Style) -> String {
+/// A line about a transfer: what is done, how fast, and what it waits for or why it failed, which is
+/// `message`.
+pub(super) fn line(transfer: &TransferView, message: &str, now: Timestamp, style: Style) -> String {
     let TransferView {
         claim,
         phase,
         tone,
-        message,
         node,
         ..
     } = transfer;
     let mut parts = vec![phase.clone()];
+    parts.extend((transfer.attempt > 1).then(|| format!("attempt {}", transfer.attempt)));
     if transfer.has_ended() {
         parts.extend(ended(transfer));
     } else {
@@ -79,8 +80,9 @@ fn running(transfer: &TransferView, now: Timestamp) -> Vec<String> {
         seconds_left,
     }) = transfer.speed(now)
     {
-        parts.push(format!("{} a second", size(bytes_per_second)));
-        parts.extend((done < total).then(|| format!("about {} left", human(seconds_left))));
+        parts
+            .extend((bytes_per_second > 0).then(|| format!("{} a second", size(bytes_per_second))));
+        parts.extend(seconds_left.map(|left| format!("about {} left", human(left))));
     }
     parts
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use backup_core::api::GROUP;
 use jiff::Timestamp;
 
 use super::{
@@ -228,7 +229,7 @@ fn remark(claims: &[&ClusterObject], one: &str, several: &str) -> Option<String>
 }
 
 /// Types that no good backup is known to contain: they are newer than the last backup of
-/// everything, and in no list that was read.
+/// everything, and in no list that was read. Those of the installation come with it.
 pub(super) fn new_types(
     last_of_everything: Option<Timestamp>,
     types: &FetchResult<Vec<ClusterObject>>,
@@ -240,7 +241,9 @@ pub(super) fn new_types(
         .filter_map(|list| list.known()?.0.as_ref())
         .collect();
     let all = types.known().into_iter().flatten();
+    let own = format!(".{GROUP}");
     let mut new: Vec<String> = all
+        .filter(|one| !one.name.ends_with(&own))
         .filter(|one| last_of_everything.is_none_or(|began| one.is_after(Some(began))))
         .filter(|one| {
             lists

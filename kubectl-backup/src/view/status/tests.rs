@@ -530,11 +530,10 @@ fn what_is_younger_than_the_last_good_backup_is_not_in_it() {
     let why = "1 claim was bound or resized after its last good backup: a";
     assert_eq!(shop(&bound), expect(true, "good", why));
     let types = |seen: &mut ClusterData| {
-        seen.types = FetchResult::Known(vec![created(
-            "",
-            "gadgets.example.io",
-            "2026-11-03T04:00:00Z",
-        )]);
+        // The definitions of the installation are not named.
+        let new = ["gadgets.example.io", "datauploads.velero.io"];
+        let new = new.map(|name| created("", name, "2026-11-03T04:00:00Z"));
+        seen.types = FetchResult::Known(new.into());
     };
     assert_eq!(shop(&types).3, ["gadgets.example.io"]);
     // A newer backup of one namespace contains only types that are in its list.

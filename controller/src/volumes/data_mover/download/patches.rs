@@ -6,7 +6,7 @@ use backup_core::{
     api::{DataDownload, transfer::MovePhase},
     data_movement::{
         ATTEMPTS_ANNOTATION, DELETE_EXTRA_FILES, FINALIZER, FIRST_LOSS_ANNOTATION, InPlaceRestore,
-        MoverProgress, MoverResult, VOLUME_PROPERTIES_ANNOTATION,
+        MoverProgress, MoverResult, PACE_ANNOTATION, TransferPace, VOLUME_PROPERTIES_ANNOTATION,
     },
     volume_info::VolumeProperties,
 };
@@ -170,10 +170,16 @@ pub(super) fn started(
         return None;
     }
     let started = current.status.transfer.start_timestamp.clone();
+    // A later pod begins from the start.
+    let pace = TransferPace {
+        since: (attempts.count > 0).then_some(now),
+        ..TransferPace::default()
+    };
     Some(json!({
         "metadata": {"annotations": {
             ATTEMPTS_ANNOTATION: attempts.count.saturating_add(1).to_string(),
             POD: pod,
+            PACE_ANNOTATION: pace.annotation(),
         }},
         "status": {
             "phase": MovePhase::InProgress,
@@ -204,7 +210,17 @@ pub(super) fn progressed(current: &DataDownload, progress: &MoverProgress) -> Op
     let before = current.status.transfer.progress.as_ref();
     let is_same =
         before.is_some_and(|before| (before.bytes_done, before.total_bytes) == (done, total));
-    (!is_same).then(|| json!({"status": {"progress": {"bytesDone": done, "totalBytes": total}}}))
+    let known = TransferPace::of(current.annotations());
+    let pace = TransferPace {
+        moved: progress.moved_bytes,
+        ..known.unwrap_or_default()
+    };
+    (!is_same || known != Some(pace)).then(|| {
+        json!({
+            "metadata": {"annotations": {PACE_ANNOTATION: pace.annotation()}},
+            "status": {"progress": {"bytesDone": done, "totalBytes": total}},
+        })
+    })
 }
 
 /// Records what is to be known while the pod works; empty: nothing.

@@ -246,7 +246,7 @@ fn a_block_volume_is_a_device_and_no_mount(#[case] work: PodWork<'static>, #[cas
 
 #[rstest]
 #[case(PodWork::Init, "init", None)]
-#[case(PodWork::Maintain, "maintain", Some("--prune"))]
+#[case(PodWork::Maintain { request: None }, "maintain", Some("--prune"))]
 #[case(PodWork::Open { inputs: "i" }, "open", None)]
 fn pods_of_a_repository_have_no_volume_and_no_rights(
     #[case] work: PodWork<'static>,
@@ -291,11 +291,31 @@ fn a_pod_that_changes_keys_has_both_passwords_from_one_secret(
 }
 
 #[test]
+fn a_pod_that_was_requested_says_for_which_request() {
+    let maintenance = PodWork::Maintain {
+        request: Some("now"),
+    };
+    let check = PodWork::Check {
+        part: None,
+        packs: &[],
+        request: Some("now"),
+    };
+    for (work, arg) in [(maintenance, "--prune"), (check, "--read-data")] {
+        let pod = made(&location(|_| ()), work).unwrap();
+        let annotations = &pod["metadata"]["annotations"];
+        assert_eq!(annotations[VALID_FOR_ANNOTATION], "now");
+        let args = pod["spec"]["containers"][0]["args"].as_array().unwrap();
+        assert!(args.contains(&json!(arg)), "{args:?}");
+    }
+}
+
+#[test]
 fn a_check_reads_its_part_and_the_packs_that_were_damaged() {
     let packs = ["ab".repeat(32)];
     let work = PodWork::Check {
-        part: 3,
+        part: Some(3),
         packs: &packs,
+        request: None,
     };
     let pod = made(&location(|_| ()), work).unwrap();
     let args = pod["spec"]["containers"][0]["args"].as_array().unwrap();
@@ -425,7 +445,7 @@ fn limits_of_bandwidth_are_passed_on() {
         download_limit: NonZeroU64::new(500_000),
         ..settings()
     };
-    for work in [backup(false), PodWork::Maintain] {
+    for work in [backup(false), PodWork::Maintain { request: None }] {
         let pod = made_with(&settings, &location(|_| ()), work).unwrap();
         let args = pod["spec"]["containers"][0]["args"].as_array().unwrap();
         for arg in ["--upload-limit=20971520", "--download-limit=500000"] {
@@ -481,7 +501,7 @@ fn pods_with_a_volume_have_the_credentials_for_movers_and_others_those_of_the_lo
         (backup(false), &of_movers),
         (restore(true), &of_movers),
         (PodWork::Init, &of_location),
-        (PodWork::Maintain, &of_location),
+        (PodWork::Maintain { request: None }, &of_location),
     ] {
         let pod = made(&location, work).unwrap();
         let environment = &pod["spec"]["containers"][0]["env"];

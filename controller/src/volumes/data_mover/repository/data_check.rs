@@ -1,6 +1,7 @@
 //! The scheduled check of a repository: a pod compares the sizes of all packs with the index, walks
 //! through all folders, and reads one part of the data, so that all of it is read within a month.
-//! Uploads and restores go on meanwhile; a maintenance waits.
+//! Uploads and restores go on meanwhile; a maintenance waits. A check begins at once if a user
+//! requests it, or a transfer has met damage.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +9,9 @@ use backup_core::{
     api::{BackupRepository, BackupStorageLocation},
     data_movement::{AffectedSnapshot, CheckReport, MoverOutcome, failure_reason},
     event_reason::EventReason,
-    repository_records::{DATA_CHECK_ANNOTATION, DataCheck},
+    repository_records::{
+        CHECK_REQUEST_ANNOTATION, CheckRequest, DATA_CHECK_ANNOTATION, DATA_PARTS, DataCheck,
+    },
     text::{counted, listed},
 };
 use backup_runtime::{
@@ -19,6 +22,7 @@ use backup_store::is_snapshot_id;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{ResourceExt as _, api::ListParams};
+use serde_json::{Value, json};
 
 use super::{
     decide::{Facts, PodEnd},
@@ -52,27 +56,38 @@ impl DataMover {
         location: &BackupStorageLocation,
     ) -> Result<Action, ReconcileError> {
         let last = DataCheck::of(facts.repository.annotations());
+        let request = patches::request(facts.repository, CHECK_REQUEST_ANNOTATION);
         let work = PodWork::Check {
-            part: last.next_part(),
+            part: (!reads_all_data(request)).then(|| last.next_part()),
             packs: &last.damaged_packs,
+            request,
         };
         self.begin_pod(facts, location, work).await
     }
 
-    /// Has the next check read the packs that a pod could not read. Idempotent.
-    pub(super) async fn suspect_packs(
+    /// Requests a check, which also reads the packs that a pod could not read. Idempotent.
+    pub(super) async fn suspect_damage(
         &self,
         repository: &BackupRepository,
-        packs: &[String],
+        outcome: &MoverOutcome,
     ) -> Result<(), ReconcileError> {
-        retry::status_patch(&self.cluster, repository, |current| {
-            let check = with_packs(current, packs)?;
-            Some(patches::annotated(
-                DATA_CHECK_ANNOTATION,
-                &check.annotation(),
-            ))
+        let request = CheckRequest::new(Timestamp::now(), false).annotation();
+        let patched = retry::status_patch(&self.cluster, repository, |current| {
+            let check = suspected(current, outcome)?;
+            let annotations = json!({
+                DATA_CHECK_ANNOTATION: check.annotation(),
+                CHECK_REQUEST_ANNOTATION: request,
+            });
+            Some(json!({"metadata": {"annotations": annotations}}))
         })
         .await?;
+        if let PatchOutcome::Written(written) = patched {
+            let name = written.name_any();
+            let suspicion = DataCheck::of(written.annotations()).suspicion;
+            tracing::error!(repository = name, suspicion, "a transfer has met damage");
+            let events = &self.cluster.events;
+            events.warning(&written, EventReason::Damaged, &suspicion);
+        }
         Ok(())
     }
 
@@ -84,11 +99,7 @@ impl DataMover {
     ) -> Result<(), ReconcileError> {
         let now = Timestamp::now();
         let outcome = retry::status_patch(&self.cluster, repository, |current| {
-            let next = after(current, end, now)?;
-            Some(patches::annotated(
-                DATA_CHECK_ANNOTATION,
-                &next.annotation(),
-            ))
+            recorded(current, end, now)
         })
         .await?;
         let PatchOutcome::Written(written) = outcome else {
@@ -111,6 +122,20 @@ impl DataMover {
     }
 }
 
+fn reads_all_data(request: Option<&str>) -> bool {
+    request.is_some_and(|request| CheckRequest::of(request).reads_all_data)
+}
+
+/// The patch after a check, which removes the request that it was for; `None` if that is written
+/// already.
+fn recorded(current: &BackupRepository, end: &PodEnd, now: Timestamp) -> Option<Value> {
+    let next = after(current, end, now)?;
+    let mut patch = patches::annotated(DATA_CHECK_ANNOTATION, &next.annotation());
+    let served = end.valid_for.as_deref();
+    patches::remove_request(current, CHECK_REQUEST_ANNOTATION, served, &mut patch);
+    Some(patch)
+}
+
 /// The record after a check; `None` if that is written already.
 fn after(repository: &BackupRepository, end: &PodEnd, now: Timestamp) -> Option<DataCheck> {
     let last = DataCheck::of(repository.annotations());
@@ -129,26 +154,55 @@ fn after(repository: &BackupRepository, end: &PodEnd, now: Timestamp) -> Option<
             ..last
         });
     };
-    Some(DataCheck {
+    let served = end.valid_for.as_deref();
+    let request = patches::request(repository, CHECK_REQUEST_ANNOTATION);
+    let part = if reads_all_data(served) {
+        DATA_PARTS
+    } else {
+        last.next_part()
+    };
+    let mut next = DataCheck {
         checked: Some(now),
-        part: last.next_part(),
+        part,
         damage: damage(&repository.spec.volume_namespace, outcome, report),
         damaged_packs: damaged_packs(outcome),
-        failed: None,
-        failure: String::new(),
-    })
+        ..DataCheck::default()
+    };
+    // Damage that was met while this check ran is left for the next one.
+    if request.is_some() && request != served {
+        next.suspicion = last.suspicion;
+        add_packs(&mut next, &last.damaged_packs);
+    }
+    Some(next)
 }
 
-/// The record with packs for the next check to read; `None` if it names them already.
-fn with_packs(repository: &BackupRepository, packs: &[String]) -> Option<DataCheck> {
+/// The record after a pod has met damage; `None` if that is known, or is about to be checked.
+fn suspected(repository: &BackupRepository, outcome: &MoverOutcome) -> Option<DataCheck> {
     let mut check = DataCheck::of(repository.annotations());
+    let is_first = check.known_damage().is_none();
+    let has_new = add_packs(&mut check, &damaged_packs(outcome));
+    let example = outcome.failures.first.first();
+    let example = example.map_or_else(
+        || outcome.message.clone(),
+        |first| format!("{}: {}", first.path, first.reason),
+    );
+    check.suspicion = format!(
+        "damage was found in the repository of namespace {} ({example}), and a check is under way: the volumes that it \
+         concerns are named when the check has ended",
+        repository.spec.volume_namespace
+    );
+    (is_first || has_new).then_some(check)
+}
+
+/// Adds packs for the next check to read. Returns whether there are new ones among them.
+fn add_packs(check: &mut DataCheck, packs: &[String]) -> bool {
     let known = check.damaged_packs.len();
     for pack in packs {
         if !check.damaged_packs.contains(pack) && check.damaged_packs.len() < MAX_DAMAGED_PACKS {
             check.damaged_packs.push(pack.clone());
         }
     }
-    (check.damaged_packs.len() > known).then_some(check)
+    check.damaged_packs.len() > known
 }
 
 /// Describes the damage and the volumes that it concerns; empty if there is none.
@@ -189,14 +243,11 @@ fn volume(snapshot: &AffectedSnapshot) -> String {
     }
 }
 
-/// Ids of packs that a pod could not read, other than by a check; empty if it did not end for that.
-pub(super) fn unreadable_packs(outcome: &MoverOutcome) -> Vec<String> {
-    let is_damaged = outcome.reason.as_deref() == Some(failure_reason::DAMAGED);
-    if is_damaged && outcome.check.is_none() {
-        damaged_packs(outcome)
-    } else {
-        Vec::new()
-    }
+/// Whether a pod has ended as the repository is damaged. A check records by itself what it has found.
+pub(super) fn has_met_damage(outcome: &MoverOutcome) -> bool {
+    outcome.reason.as_deref() == Some(failure_reason::DAMAGED)
+        && outcome.operation != "check"
+        && outcome.check.is_none()
 }
 
 fn damaged_packs(outcome: &MoverOutcome) -> Vec<String> {
@@ -349,30 +400,88 @@ mod tests {
     }
 
     #[test]
-    fn a_pack_that_a_restore_could_not_read_is_read_by_the_next_check() {
+    fn damage_that_a_restore_has_met_is_checked_at_once_and_known_damage_is_not_checked_again() {
         let restored = MoverOutcome {
             operation: "restore".to_owned(),
             result: MoverResult::Failed,
             check: None,
             ..damaged()
         };
-        let packs = unreadable_packs(&restored);
-        assert_eq!(packs, ["4f".repeat(32)]);
-        assert_eq!(unreadable_packs(&damaged()), Vec::<String>::new());
+        assert!(has_met_damage(&restored));
+        assert!(!has_met_damage(&damaged()), "a check");
         let other = MoverOutcome {
             reason: Some("store".to_owned()),
-            ..restored
+            ..restored.clone()
         };
-        assert_eq!(unreadable_packs(&other), Vec::<String>::new());
+        assert!(!has_met_damage(&other));
         let before = DataCheck {
             part: 3,
             damage: "damaged".to_owned(),
             ..DataCheck::default()
         };
-        let check = with_packs(&repository(&before), &packs).unwrap();
+        let check = suspected(&repository(&before), &restored).unwrap();
         assert_eq!((check.part, &check.damage[..]), (3, "damaged"));
-        assert_eq!(check.damaged_packs, packs);
-        assert_eq!(with_packs(&repository(&check), &packs), None);
+        assert_eq!(check.damaged_packs, ["4f".repeat(32)]);
+        for part in ["namespace shop", "it is missing", "a check is under way"] {
+            assert!(check.suspicion.contains(part), "{}", check.suspicion);
+        }
+        assert_eq!(suspected(&repository(&check), &restored), None);
+        // Damage without a pack, such as of the index.
+        let of_index = MoverOutcome {
+            failures: MoverFailures::default(),
+            ..restored
+        };
+        assert_eq!(suspected(&repository(&before), &of_index), None, "known");
+        let first = suspected(&repository(&DataCheck::default()), &of_index);
+        assert!(first.is_some_and(|check| !check.suspicion.is_empty()));
+    }
+
+    #[test]
+    fn damage_that_was_met_during_a_check_is_left_for_the_next_one() {
+        let suspicious = DataCheck {
+            suspicion: "met".to_owned(),
+            damaged_packs: vec!["6f".repeat(32)],
+            ..DataCheck::default()
+        };
+        let mut known = repository(&suspicious);
+        let annotations = known.metadata.annotations.get_or_insert_default();
+        annotations.insert(CHECK_REQUEST_ANNOTATION.to_owned(), "two".to_owned());
+        let now = at("2026-11-01T13:00:00Z");
+        for (served, is_over) in [(None, false), (Some("one"), false), (Some("two"), true)] {
+            let end = PodEnd {
+                valid_for: served.map(str::to_owned),
+                ..end(None, Some(whole()))
+            };
+            let check = after(&known, &end, now).unwrap();
+            assert_eq!(check.suspicion.is_empty(), is_over, "{served:?}");
+            assert_eq!(check.damaged_packs.is_empty(), is_over, "{served:?}");
+            let patch = recorded(&known, &end, now).unwrap();
+            let annotations = patch["metadata"]["annotations"].as_object().unwrap();
+            let removed = annotations.get(CHECK_REQUEST_ANNOTATION);
+            assert_eq!(removed, is_over.then_some(&Value::Null), "{served:?}");
+        }
+        // A check that was not completed has said nothing.
+        let failed = PodEnd {
+            valid_for: Some("two".to_owned()),
+            ..end(Some("why"), None)
+        };
+        let check = after(&known, &failed, now).unwrap();
+        assert_eq!(check.suspicion, "met");
+    }
+
+    #[test]
+    fn a_check_that_has_read_all_data_begins_again_with_the_first_part() {
+        let last = DataCheck {
+            part: 7,
+            ..DataCheck::default()
+        };
+        let now = at("2026-11-01T13:00:00Z");
+        let end = PodEnd {
+            valid_for: Some(CheckRequest::new(now, true).annotation()),
+            ..end(None, Some(whole()))
+        };
+        let check = after(&repository(&last), &end, now).unwrap();
+        assert_eq!((check.part, check.next_part()), (DATA_PARTS, 1));
     }
 
     #[test]

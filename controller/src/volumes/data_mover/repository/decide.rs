@@ -14,13 +14,15 @@ use backup_core::{
     },
     data_movement::repository_name,
     digest::short_sha256,
-    repository_records::{DataCheck, KeyChange},
+    repository_records::{
+        CHECK_REQUEST_ANNOTATION, DataCheck, KeyChange, MAINTENANCE_REQUEST_ANNOTATION,
+    },
 };
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde_json::json;
 
-use super::{check::Check, password::PasswordSecret, verdict::Verdict};
+use super::{check::Check, password::PasswordSecret, patches, verdict::Verdict};
 use crate::location::is_read_only;
 
 pub(super) use inspection::{BucketFacts, InspectionPlan, OtherRepositories, inspected};
@@ -42,6 +44,8 @@ const LASTING_RETRY_INTERVAL: Duration = Duration::from_hours(1);
 const MIN_ATTEMPTS: u32 = 3;
 /// Time between a maintenance or check that failed and the next one.
 const WORK_RETRY_INTERVAL: Duration = Duration::from_hours(1);
+/// Time after which a requested check that has no slot is considered again.
+const SLOT_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Length of the digest [`inputs`] (bytes; two hex digits each).
 const DIGEST_BYTES: usize = 12;
@@ -185,7 +189,7 @@ pub(super) fn decide<'a>(facts: &Facts<'a>) -> Plan<'a> {
 fn ready<'a>(facts: &Facts<'a>, location: &'a BackupStorageLocation) -> Plan<'a> {
     let repository = facts.repository;
     let published = repository.status.message.as_deref();
-    let remark = remark(repository, facts.password);
+    let remark = remark(repository, location, facts.password);
     if published.filter(|message| !message.is_empty()) != remark.as_deref() {
         return Plan::Remark(remark);
     }
@@ -195,13 +199,24 @@ fn ready<'a>(facts: &Facts<'a>, location: &'a BackupStorageLocation) -> Plan<'a>
     if may_be_checked(facts) {
         return Plan::Check(location);
     }
-    let until_check = until_check(repository, facts.now).unwrap_or(RECHECK_INTERVAL);
+    let is_requested = patches::request(repository, CHECK_REQUEST_ANNOTATION).is_some();
+    let until_slot = if is_requested {
+        SLOT_INTERVAL
+    } else {
+        RECHECK_INTERVAL
+    };
+    let until_check = until_check(repository, facts.now).unwrap_or(until_slot);
     Plan::Wait(until_maintenance.min(until_check).min(RECHECK_INTERVAL))
 }
 
 /// The message in the status of a repository that can be used: its frequency of maintenance is
-/// invalid, its data is damaged, or its keys could not be changed.
-fn remark(repository: &BackupRepository, password: &PasswordSecret) -> Option<String> {
+/// invalid, a requested maintenance cannot begin, its data is damaged, or its keys could not be
+/// changed.
+fn remark(
+    repository: &BackupRepository,
+    location: &BackupStorageLocation,
+    password: &PasswordSecret,
+) -> Option<String> {
     let mut remarks = Vec::new();
     let frequency = repository.spec.maintenance_frequency;
     if frequency <= GoDuration::default() {
@@ -210,10 +225,14 @@ fn remark(repository: &BackupRepository, password: &PasswordSecret) -> Option<St
              {DEFAULT_FREQUENCY}"
         ));
     }
-    let damage = DataCheck::of(repository.annotations()).damage;
-    if !damage.is_empty() {
-        remarks.push(damage);
+    let is_requested = patches::request(repository, MAINTENANCE_REQUEST_ANNOTATION).is_some();
+    if is_requested && is_read_only(location) {
+        remarks.push(format!(
+            "the requested maintenance begins when BackupStorageLocation {} is no longer read-only",
+            location.name_any()
+        ));
     }
+    remarks.extend(DataCheck::of(repository.annotations()).known_damage());
     if let Some(change) = KeyChange::of(repository.annotations())
         && change.failed.is_some()
         && change.secret == password.version()
@@ -245,6 +264,13 @@ fn until_maintenance(
     if is_read_only(location) {
         return Some(RECHECK_INTERVAL);
     }
+    if patches::request(repository, MAINTENANCE_REQUEST_ANNOTATION).is_some() {
+        return None;
+    }
+    until_scheduled_maintenance(repository, now)
+}
+
+fn until_scheduled_maintenance(repository: &BackupRepository, now: Timestamp) -> Option<Duration> {
     let status = &repository.status;
     let frequency = Some(repository.spec.maintenance_frequency)
         .filter(|frequency| *frequency > GoDuration::default())
@@ -261,11 +287,16 @@ fn until_maintenance(
     until_due.max(until_retry)
 }
 
-/// Time until the next check of the data; `None` if it is due.
+/// Time until the next check of the data; `None` if it is due: it was requested, a transfer has met
+/// damage, or a day has passed.
 fn until_check(repository: &BackupRepository, now: Timestamp) -> Option<Duration> {
+    if patches::request(repository, CHECK_REQUEST_ANNOTATION).is_some() {
+        return None;
+    }
     let last = DataCheck::of(repository.annotations());
     let created = repository.metadata.creation_timestamp.as_ref();
     let since = last.checked.or(created.map(|time| time.0));
+    let since = since.filter(|_| last.suspicion.is_empty());
     let until_due = since.and_then(|since| left(since, CHECK_INTERVAL, now));
     let until_retry = last
         .failed

@@ -15,6 +15,7 @@ use backup_core::{
         backup_repository::{BackupRepositorySpec, Maintenance, MaintenanceResult},
     },
     data_movement::{DATA_MOVER, FINALIZER},
+    repository_records::MAINTENANCE_REQUEST_ANNOTATION,
 };
 use backup_runtime::{list, queue::Action, retry};
 use jiff::Timestamp;
@@ -27,7 +28,7 @@ use serde_json::Value;
 
 use super::{
     RepositoryState,
-    decide::{self, Facts, PodFacts, is_in_use},
+    decide::{self, Facts, PodEnd, PodFacts, is_in_use},
     patches,
 };
 use crate::{
@@ -52,7 +53,10 @@ impl DataMover {
         let exclusion = self.exclusion.lock().await;
         let users = self.uploads_in_use(&repository.spec).await?;
         if users.is_empty() {
-            return self.begin_pod(facts, location, PodWork::Maintain).await;
+            let work = PodWork::Maintain {
+                request: patches::request(repository, MAINTENANCE_REQUEST_ANNOTATION),
+            };
+            return self.begin_pod(facts, location, work).await;
         }
         drop(exclusion);
         let name = repository.name_any();
@@ -74,7 +78,7 @@ impl DataMover {
         &self,
         repository: &str,
     ) -> Result<Option<RepositoryState>, ReconcileError> {
-        let maintenance = PodWork::Maintain.name();
+        let maintenance = PodWork::Maintain { request: None }.name();
         let selector = format!("{REPOSITORY_LABEL}={repository},{WORK_LABEL}={maintenance}");
         let params = ListParams::default().labels(&selector);
         let pods = self.cluster.api::<Pod>().list(&params).await?;
@@ -114,9 +118,9 @@ impl DataMover {
     pub(super) async fn record_maintenance(
         &self,
         repository: &BackupRepository,
-        started: Option<Timestamp>,
-        failure: Option<&str>,
+        end: &PodEnd,
     ) -> Result<(), ReconcileError> {
+        let failure = end.failure.as_deref();
         let result = if failure.is_none() {
             MaintenanceResult::Succeeded
         } else {
@@ -124,13 +128,13 @@ impl DataMover {
         };
         let ended = Maintenance {
             result: Some(result),
-            start_timestamp: started.map(Time),
+            start_timestamp: end.started.map(Time),
             complete_timestamp: Some(Time(Timestamp::now())),
             message: failure.map(str::to_owned),
             ..Maintenance::default()
         };
         retry::status_patch(&self.cluster, repository, |current| {
-            patches::maintenance(current, &ended)
+            patches::maintenance(current, &ended, end.valid_for.as_deref())
         })
         .await?;
         let name = repository.name_any();

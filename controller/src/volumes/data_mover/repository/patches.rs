@@ -5,7 +5,7 @@ use backup_core::{
         BackupRepository,
         backup_repository::{BackupRepositoryPhase, Maintenance, MaintenanceResult},
     },
-    repository_records::{KEY_CHANGE_ANNOTATION, KeyChange},
+    repository_records::{KEY_CHANGE_ANNOTATION, KeyChange, MAINTENANCE_REQUEST_ANNOTATION},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
@@ -58,8 +58,31 @@ pub(super) fn annotated(name: &str, value: &str) -> Value {
     json!({"metadata": {"annotations": {name: value}}})
 }
 
-/// How a maintenance ended; `None` if that is in the status already.
-pub(super) fn maintenance(current: &BackupRepository, ended: &Maintenance) -> Option<Value> {
+/// The request in this annotation.
+pub(super) fn request<'a>(repository: &'a BackupRepository, name: &str) -> Option<&'a str> {
+    repository.annotations().get(name).map(String::as_str)
+}
+
+/// Adds to a patch that the request in this annotation is removed, if `served` is that request: a
+/// request that was made later is kept.
+pub(super) fn remove_request(
+    current: &BackupRepository,
+    name: &str,
+    served: Option<&str>,
+    patch: &mut Value,
+) {
+    if served.is_some() && request(current, name) == served {
+        patch["metadata"]["annotations"][name] = Value::Null;
+    }
+}
+
+/// How a maintenance ended; `None` if that is in the status already. `served`: the request that it
+/// was for.
+pub(super) fn maintenance(
+    current: &BackupRepository,
+    ended: &Maintenance,
+    served: Option<&str>,
+) -> Option<Value> {
     let recent = current.status.recent_maintenance.iter();
     let mut all: Vec<&Maintenance> = recent.collect();
     if all
@@ -73,7 +96,9 @@ pub(super) fn maintenance(current: &BackupRepository, ended: &Maintenance) -> Op
     if ended.result == Some(MaintenanceResult::Succeeded) {
         status["lastMaintenanceTime"] = json!(ended.complete_timestamp);
     }
-    Some(json!({"status": status}))
+    let mut patch = json!({"status": status});
+    remove_request(current, MAINTENANCE_REQUEST_ANNOTATION, served, &mut patch);
+    Some(patch)
 }
 
 #[cfg(test)]
@@ -150,6 +175,19 @@ mod tests {
     }
 
     #[test]
+    fn only_the_request_that_a_maintenance_was_for_is_removed_with_its_end() {
+        let mut repository = BackupRepository::new("r", BackupRepositorySpec::default());
+        let annotations = [(MAINTENANCE_REQUEST_ANNOTATION.to_owned(), "two".to_owned())];
+        repository.metadata.annotations = Some(annotations.into());
+        for (served, is_removed) in [(None, false), (Some("one"), false), (Some("two"), true)] {
+            let patch = maintenance(&repository, &Maintenance::default(), served).unwrap();
+            let expected = json!({"annotations": {MAINTENANCE_REQUEST_ANNOTATION: null}});
+            let expected = is_removed.then_some(&expected);
+            assert_eq!(patch.get("metadata"), expected, "{served:?}");
+        }
+    }
+
+    #[test]
     fn the_last_three_maintenances_are_kept_each_once() {
         let mut repository = BackupRepository::new("r", BackupRepositorySpec::default());
         let ended = |hour: u8, result: MaintenanceResult| Maintenance {
@@ -160,14 +198,14 @@ mod tests {
         };
         for hour in 0..4 {
             let one = ended(hour, MaintenanceResult::Failed);
-            let patch = maintenance(&repository, &one).unwrap();
+            let patch = maintenance(&repository, &one, None).unwrap();
             assert_eq!(patch["status"].get("lastMaintenanceTime"), None);
             let recent = patch["status"]["recentMaintenance"].clone();
             repository.status.recent_maintenance = serde_json::from_value(recent).unwrap();
-            assert_eq!(maintenance(&repository, &one), None, "after a crash");
+            assert_eq!(maintenance(&repository, &one, None), None, "after a crash");
         }
         let last = ended(4, MaintenanceResult::Succeeded);
-        let patch = maintenance(&repository, &last).unwrap();
+        let patch = maintenance(&repository, &last, None).unwrap();
         assert_eq!(
             patch["status"]["lastMaintenanceTime"],
             "2026-11-01T04:30:00Z"

@@ -5,6 +5,7 @@ use backup_core::{
     api::{DataUpload, transfer::MovePhase},
     data_movement::{
         ATTEMPTS_ANNOTATION, FILES_ANNOTATION, FINALIZER, FIRST_LOSS_ANNOTATION, MoverProgress,
+        PACE_ANNOTATION, TransferPace,
     },
 };
 use jiff::Timestamp;
@@ -65,8 +66,20 @@ pub(super) fn progress(upload: &DataUpload, progress: &MoverProgress) -> Option<
     let total = bytes(progress.total_bytes.max(progress.bytes));
     let done = bytes(progress.bytes);
     let known = upload.status.transfer.progress.as_ref();
-    let is_new = known.is_none_or(|known| known.total_bytes != total || known.bytes_done != done);
-    is_new.then(|| json!({ "status": { "progress": { "totalBytes": total, "bytesDone": done } } }))
+    let is_known =
+        known.is_some_and(|known| (known.total_bytes, known.bytes_done) == (total, done));
+    let pace = TransferPace {
+        since: None,
+        moved: progress.moved_bytes,
+        read: Some(progress.read_bytes),
+    };
+    let is_known = is_known && TransferPace::of(upload.annotations()) == Some(pace);
+    (!is_known).then(|| {
+        json!({
+            "metadata": { "annotations": { PACE_ANNOTATION: pace.annotation() } },
+            "status": { "progress": { "totalBytes": total, "bytesDone": done } },
+        })
+    })
 }
 
 /// Another pod is to be made after this one, the first, was lost. The time to prepare it begins
@@ -75,6 +88,7 @@ pub(super) fn retried(now: Timestamp, pod: &str, attempt: u32, why: &str) -> Val
     json!({
         "metadata": { "annotations": {
             ATTEMPTS_ANNOTATION: attempt.to_string(), LOST_POD: pod, FIRST_LOSS_ANNOTATION: why,
+            PACE_ANNOTATION: null,
         } },
         "status": {
             "phase": MovePhase::Accepted, "acceptedTimestamp": Time(now), "progress": null,
@@ -187,16 +201,31 @@ mod tests {
         let seen = MoverProgress {
             bytes: 7,
             total_bytes: 20,
+            moved_bytes: 5,
+            read_bytes: 3,
             ..MoverProgress::default()
         };
-        let expected = json!({ "status": { "progress": { "totalBytes": 20, "bytesDone": 7 } } });
-        assert_eq!(progress(&upload, &seen), Some(expected));
+        let patch = progress(&upload, &seen).unwrap();
+        let expected = json!({ "progress": { "totalBytes": 20, "bytesDone": 7 } });
+        assert_eq!(patch["status"], expected);
+        let pace = &patch["metadata"]["annotations"][PACE_ANNOTATION];
+        assert_eq!(pace, r#"{"moved":5,"read":3}"#);
         upload.status.transfer.progress = Some(MoveProgress {
             total_bytes: 20,
             bytes_done: 7,
             ..MoveProgress::default()
         });
+        let annotations = [(
+            PACE_ANNOTATION.to_owned(),
+            pace.as_str().unwrap().to_owned(),
+        )];
+        upload.metadata.annotations = Some(annotations.into());
         assert_eq!(progress(&upload, &seen), None);
+        let moved = MoverProgress {
+            moved_bytes: 6,
+            ..seen
+        };
+        assert!(progress(&upload, &moved).is_some());
         let uncounted = MoverProgress {
             bytes: 30,
             ..MoverProgress::default()
@@ -246,7 +275,7 @@ mod tests {
         let patch = retried(now(), "uid-1", 2, "its pod has disappeared");
         let annotations = json!({
             ATTEMPTS_ANNOTATION: "2", LOST_POD: "uid-1",
-            FIRST_LOSS_ANNOTATION: "its pod has disappeared",
+            FIRST_LOSS_ANNOTATION: "its pod has disappeared", PACE_ANNOTATION: null,
         });
         assert_eq!(patch["metadata"]["annotations"], annotations);
         assert_eq!(patch["status"]["phase"], "Accepted");

@@ -10,7 +10,7 @@ use std::time::Duration;
 use backup_core::{
     api::{BackupRepository, GoDuration},
     data_movement::{MoverOutcome, MoverResult, failure_reason},
-    repository_records::KeyWork,
+    repository_records::{CheckRequest, KeyWork},
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -39,6 +39,8 @@ const MAX_SMALL_WORK: Duration = Duration::from_mins(15);
 const MAX_MAINTENANCE: Duration = Duration::from_hours(3);
 /// Maximum time of a check: a maintenance waits for it.
 const MAX_CHECK: Duration = Duration::from_hours(3);
+/// Maximum time of a check that reads all data, which a user has requested.
+const MAX_FULL_CHECK: Duration = Duration::from_hours(24);
 
 /// The pod of a repository.
 #[derive(Clone, Debug, PartialEq)]
@@ -137,6 +139,15 @@ impl PodFacts {
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
             valid_for: pod.annotations().get(VALID_FOR_ANNOTATION).cloned(),
         }
+    }
+
+    /// Maximum time that it runs.
+    fn limit(&self) -> Duration {
+        let request = self.valid_for.as_deref().map(CheckRequest::of);
+        if self.work == Work::Check && request.is_some_and(|request| request.reads_all_data) {
+            return MAX_FULL_CHECK;
+        }
+        self.work.limit()
     }
 
     /// Whether it has not started for a while.
@@ -251,7 +262,7 @@ pub(super) fn of_pod(pod: &PodFacts, facts: &Facts<'_>) -> Plan<'static> {
     }
     let limit = match &pod.state {
         PodState::Waiting(_) => facts.prepare_timeout,
-        _ => facts.prepare_timeout + pod.work.limit(),
+        _ => facts.prepare_timeout + pod.limit(),
     };
     let created = pod.created.unwrap_or(facts.now);
     let is_late = left(created, limit, facts.now).is_none();

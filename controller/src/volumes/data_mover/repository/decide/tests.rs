@@ -188,7 +188,7 @@ fn a_repository_is_maintained_when_it_is_due(
     let location = location(is_read_only);
     let mut repository = checked(Phase::Ready, 1, INPUTS, true);
     repository.spec.maintenance_frequency = frequency.parse().unwrap();
-    repository.status.message = remark(&repository, &present());
+    repository.status.message = remark(&repository, &location, &present());
     repository.status.last_maintenance_time = last.map(|seconds| Time(ago(seconds)));
     repository.status.recent_maintenance = failed
         .map(|seconds| Maintenance {
@@ -280,6 +280,70 @@ fn the_data_of_a_repository_is_checked_each_day(
     assert_ne!(shown(&decide(&facts)), "check", "others run");
 }
 
+#[rstest]
+#[case::none(None, false, "wait 300")]
+#[case::requested(Some("now"), false, "maintain")]
+#[case::read_only(Some("now"), true, "remark")]
+fn a_requested_maintenance_begins_at_once_also_after_one_that_failed(
+    #[case] request: Option<&str>,
+    #[case] is_read_only: bool,
+    #[case] expected: &str,
+) {
+    let location = location(is_read_only);
+    let mut repository = checked(Phase::Ready, 1, INPUTS, true);
+    repository.status.recent_maintenance = vec![Maintenance {
+        result: Some(MaintenanceResult::Failed),
+        complete_timestamp: Some(Time(ago(10))),
+        ..Maintenance::default()
+    }];
+    if let Some(request) = request {
+        repository = annotated(
+            repository,
+            MAINTENANCE_REQUEST_ANNOTATION,
+            request.to_owned(),
+        );
+    }
+    let plan = plan(&repository, Some(&location));
+    assert!(plan.starts_with(expected), "{plan}");
+}
+
+#[rstest]
+#[case::neither("", None, "wait 300")]
+#[case::requested("", Some("now"), "check")]
+#[case::met("met", None, "wait 300")]
+#[case::met_and_failed_an_hour_ago("met", None, "check")]
+fn a_check_begins_at_once_where_it_was_requested_or_damage_was_met(
+    #[case] suspicion: &str,
+    #[case] request: Option<&str>,
+    #[case] expected: &str,
+) {
+    let failed = if expected == "check" { 3600 } else { 10 };
+    let check = DataCheck {
+        checked: Some(ago(7200)),
+        failed: Some(ago(if request.is_some() { 10 } else { failed })),
+        suspicion: suspicion.to_owned(),
+        ..DataCheck::default()
+    };
+    let mut repository = checked(Phase::Ready, 1, INPUTS, true);
+    repository = annotated(repository, DATA_CHECK_ANNOTATION, check.annotation());
+    if let Some(request) = request {
+        repository = annotated(repository, CHECK_REQUEST_ANNOTATION, request.to_owned());
+    }
+    let (location, password) = (location(false), present());
+    repository.status.message = remark(&repository, &location, &password);
+    assert_eq!(repository.status.message.is_some(), !suspicion.is_empty());
+    let mut facts = facts(&repository, Some(&location), &password);
+    facts.has_check_slot = true;
+    assert_eq!(shown(&decide(&facts)), expected);
+    facts.has_check_slot = false;
+    let waits = if request.is_some() {
+        "wait 60"
+    } else {
+        "wait 300"
+    };
+    assert_eq!(shown(&decide(&facts)), waits, "others run");
+}
+
 #[test]
 fn a_maintenance_comes_before_a_check() {
     let mut repository = checked(Phase::Ready, 1, INPUTS, true);
@@ -335,7 +399,7 @@ fn a_frequency_that_is_not_above_zero_is_published_until_it_is_corrected(#[case]
             && published.contains("every 24h0m0s"),
         "{published}"
     );
-    repository.status.message = remark(&repository, &present());
+    repository.status.message = remark(&repository, &location, &present());
     assert_eq!(plan(&repository, Some(&location)), "wait 300");
     repository.spec.maintenance_frequency = DEFAULT_FREQUENCY;
     assert_eq!(plan(&repository, Some(&location)), "remark None");

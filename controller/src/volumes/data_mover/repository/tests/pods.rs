@@ -2,7 +2,7 @@
 
 use backup_core::{
     data_movement::{AffectedSnapshot, CheckReport, MoverFailure, MoverFailures},
-    repository_records::{DATA_CHECK_ANNOTATION, DataCheck},
+    repository_records::{CHECK_REQUEST_ANNOTATION, DATA_CHECK_ANNOTATION, DataCheck},
 };
 use backup_testkit::Fault;
 
@@ -217,7 +217,8 @@ async fn a_pod_that_a_quota_refuses_is_published() {
         "{message}"
     );
     // A repository that can be used stays so.
-    let maintenance = world.mover.begin_pod(&facts, &location, PodWork::Maintain);
+    let work = PodWork::Maintain { request: None };
+    let maintenance = world.mover.begin_pod(&facts, &location, work);
     assert!(maintenance.await.is_err());
 }
 
@@ -268,7 +269,7 @@ async fn damage_that_a_check_has_found_is_an_event_and_stays_in_the_status() {
 }
 
 #[tokio::test]
-async fn a_pack_that_a_restore_could_not_read_is_noted_for_the_next_check() {
+async fn damage_that_a_restore_has_met_is_an_event_and_requests_a_check() {
     let world = World::new();
     world.add_location("default", "aws", "b");
     let name = world.add_repository(json!({"phase": "Ready"}));
@@ -294,6 +295,10 @@ async fn a_pack_that_a_restore_could_not_read_is_noted_for_the_next_check() {
     assert_eq!(check.damaged_packs, [pack]);
     assert_eq!(world.status(&name).0, "Ready", "others can be restored");
     assert_eq!(world.patches(&name), 1);
+    let annotations = repository(&world, &name).annotations().clone();
+    assert!(annotations.contains_key(CHECK_REQUEST_ANNOTATION));
+    let note = world.event("Damaged", "BackupRepository").await;
+    assert!(note.contains("a check is under way"), "{note}");
 }
 
 #[tokio::test]

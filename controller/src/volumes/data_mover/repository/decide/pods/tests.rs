@@ -271,6 +271,23 @@ fn events_are_read_of_a_pod_that_does_not_start_for_a_while() {
     assert!(!pod(Work::Init, PodState::Running, 15).is_slow(now()));
 }
 
+#[rstest]
+#[case::of_one_part("{}", 3, true)]
+#[case::of_all_data(r#"{"readData":true}"#, 3, false)]
+#[case::of_all_data_for_a_day(r#"{"readData":true}"#, 24, true)]
+fn a_check_that_reads_all_data_has_more_time(
+    #[case] request: &str,
+    #[case] hours: i64,
+    #[case] is_stopped: bool,
+) {
+    let check = PodFacts {
+        valid_for: Some(request.to_owned()),
+        ..pod(Work::Check, PodState::Running, hours * 3600 + 1800)
+    };
+    let plan = plan(check, NodeState::Present, None);
+    assert_eq!(plan.contains("was stopped"), is_stopped, "{plan}");
+}
+
 #[test]
 fn the_work_of_a_pod_is_known_by_its_label() {
     let change = |work: KeyWork| KeyChange::requested(work, "u/1");
@@ -280,12 +297,13 @@ fn the_work_of_a_pod_is_known_by_its_label() {
         (PodWork::Open { inputs: "i" }, Work::Open),
         (
             PodWork::Check {
-                part: 1,
+                part: Some(1),
                 packs: &[],
+                request: None,
             },
             Work::Check,
         ),
-        (PodWork::Maintain, Work::Maintenance),
+        (PodWork::Maintain { request: None }, Work::Maintenance),
         (PodWork::ChangeKeys(&add), Work::ChangeKeys(KeyWork::Add)),
         (
             PodWork::ChangeKeys(&remove),
