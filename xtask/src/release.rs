@@ -1,4 +1,4 @@
-//! All files of a release, made by one command: images with lists of what they are made of and
+//! The files of a release, made by one command: images with lists of what they are made of and
 //! statements about how, archives of the command, chart, manifest for krew, checksums and
 //! signatures. Nothing is published.
 
@@ -38,7 +38,7 @@ pub struct Args {
     /// Owner and name of the repository on GitHub
     #[arg(long, default_value = "example/backup", value_name = "OWNER/NAME")]
     repository: String,
-    /// Empty folder for the release [default: release in the target folder]
+    /// Empty folder for the release [default: release-files in the target folder]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// Folder with programs that were built elsewhere, in a folder for each platform such as
@@ -121,7 +121,7 @@ fn read_key(path: &Path) -> anyhow::Result<Key> {
 /// Builds or reads all that a release is made of, and adds to the table what could be built and
 /// what not.
 fn inputs(args: Args, out: &Path, rows: &mut Vec<Row>) -> anyhow::Result<Inputs> {
-    let facts = facts(args.registry, args.repository, args.builder)?;
+    let facts = facts(&args.registry, args.repository, args.builder)?;
     if facts.revision.is_none() {
         rows.push(Row::missing(
             "commit in the statements",
@@ -177,7 +177,7 @@ fn inputs(args: Args, out: &Path, rows: &mut Vec<Row>) -> anyhow::Result<Inputs>
 }
 
 /// Version, time and commit of the working tree.
-fn facts(registry: String, repository: String, builder: String) -> anyhow::Result<Facts> {
+fn facts(registry: &str, repository: String, builder: String) -> anyhow::Result<Facts> {
     let time = match std::env::var("SOURCE_DATE_EPOCH") {
         Ok(time) => time,
         Err(_) => git(&["log", "-1", "--format=%ct"])

@@ -1,4 +1,4 @@
-//! All files of a release, from what was built. Pure: the same inputs make the same bytes.
+//! The files of a release, from what was built. Pure: the same inputs make the same bytes.
 
 use std::collections::BTreeMap;
 

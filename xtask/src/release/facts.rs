@@ -1,4 +1,4 @@
-//! What a release is called, and where it is from.
+//! Name and origin of a release.
 
 use k8s_openapi::jiff::Timestamp;
 

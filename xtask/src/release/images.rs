@@ -11,7 +11,11 @@ use super::{
 };
 
 /// Programs with an image.
-pub(super) const PROGRAMS: [&str; 3] = ["backup-webhook", "backup-controller", "backup-mover"];
+pub(super) const PROGRAMS: [&str; 3] = [
+    backup_deploy::PROGRAMS[0],
+    backup_deploy::PROGRAMS[1],
+    backup_deploy::MOVER,
+];
 
 /// User and group of the programs, as in the Dockerfile.
 const USER: &str = "65532:65532";
@@ -46,7 +50,8 @@ pub(super) struct Architecture {
 impl Architecture {
     /// Whether a program or a library is for this architecture.
     pub(super) fn runs(&self, file: &[u8]) -> bool {
-        file.starts_with(b"\x7fELF") && file.get(18..20) == Some(&self.machine.to_le_bytes())
+        file.starts_with(b"\x7fELF")
+            && file.get(18..20) == Some(self.machine.to_le_bytes().as_slice())
     }
 }
 
@@ -113,7 +118,7 @@ pub(super) fn check_libraries(program: &str, dynamic: &str) -> anyhow::Result<()
     Ok(())
 }
 
-/// What an image has for one architecture.
+/// The parts of an image for one architecture.
 pub(super) struct Part<'a> {
     pub(super) architecture: &'a str,
     pub(super) system: &'a Tree,
