@@ -30,6 +30,8 @@ use facts::Facts;
 use platforms::{PLATFORMS, Platform, Tools, linker};
 use sign::Key;
 
+const BYTES_PER_MEGABYTE: usize = 1_000_000;
+
 #[derive(clap::Args)]
 pub struct Args {
     /// Registry and path of the images
@@ -95,7 +97,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let mut bundle = bundle(&inputs)?;
     for (name, layout) in &bundle.images {
         let index = layout.tagged(&inputs.facts.tag())?;
-        rows.push(Row::made(format!("image {name}"), &index.digest));
+        let archive = bundle.files.get(&format!("{name}.oci.tar"));
+        let size = archive.map_or(0, Vec::len) / BYTES_PER_MEGABYTE;
+        rows.push(Row::made(
+            format!("image {name}"),
+            format!("{}, all architectures {size} MB", index.digest),
+        ));
     }
     rows.push(Row::made("chart, manifest for krew, checksums", ""));
     if let Some(key) = &key {
