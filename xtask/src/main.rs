@@ -1,5 +1,5 @@
 //! `cargo xtask demo · test · matrix · bench · histories · volume-histories · soak · fuzz ·
-//! mutants · velero · rules · generate`: what a developer runs.
+//! mutants · velero · rules · generate · release`: what a developer runs.
 
 mod bench;
 mod demo;
@@ -10,6 +10,7 @@ mod links;
 mod matrix;
 mod messages;
 mod mutants;
+mod release;
 mod rules;
 mod soak;
 mod style;
@@ -89,6 +90,10 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Makes all files of a release: programs and images for the platforms that can be built here,
+    /// lists of what they are made of, chart, manifest for krew, checksums and signatures.
+    /// Publishes nothing.
+    Release(release::Args),
 }
 
 fn main() -> ExitCode {
@@ -129,6 +134,7 @@ fn run() -> anyhow::Result<()> {
             .and_then(|()| links::check()),
         Task::Style => style::check(),
         Task::Generate { check } => generate::run(check),
+        Task::Release(args) => release::run(args),
     }
 }
 

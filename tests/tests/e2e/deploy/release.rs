@@ -98,7 +98,7 @@ async fn a_release_builds_the_plugin_for_each_platform_of_krew(
         "other platforms: {found:?}"
     );
     let workflow = yaml(".github/workflows/release.yml")?;
-    let matrix = items(&workflow["jobs"]["plugin"]["strategy"]["matrix"]["include"]);
+    let matrix = items(&workflow["jobs"]["programs"]["strategy"]["matrix"]["include"]);
     let built: BTreeSet<_> = matrix
         .iter()
         .map(|one| (text(&one["os"]), text(&one["arch"])))
@@ -130,7 +130,7 @@ async fn a_release_is_checked_before_anything_is_published(_: &mut World) -> any
         let writes = job["permissions"]
             .as_object()
             .is_some_and(|all| all.values().any(|one| one == "write"));
-        let waits = ["test", "plugin", "images"]
+        let waits = ["test", "programs", "images"]
             .iter()
             .any(|need| needs.contains(&json!(need)));
         ensure!(
@@ -144,12 +144,12 @@ async fn a_release_is_checked_before_anything_is_published(_: &mut World) -> any
         &all,
         &[
             "cargo deny check advisories bans licenses sources",
-            "--platform linux/amd64,linux/arm64",
-            "--sbom=true",
-            "cargo cyclonedx",
-            "sha256sum -- * > SHA256SUMS",
-            "helm package deploy/chart",
-            "deploy/krew/backup.yaml",
+            "cargo xtask release --programs programs",
+            "oras cp --recursive --from-oci-layout",
+            "cosign sign --yes --recursive",
+            "cosign attest --yes --type cyclonedx",
+            "helm lint --strict release/files/",
+            "sha256sum --check SHA256SUMS",
         ],
     )?;
     // The same programs as in CI, and the same version of cargo-deny.
