@@ -168,7 +168,7 @@ async fn one_interrupt_ends_the_deletion_of_all() {
     assert_eq!(ended.status.code(), Some(130), "{said}");
     assert_eq!(
         said,
-        "warning: a, b, c are the last good backups of what they protect\n\
+        "warning: c is the last good backup of what it protects\n\
          The restores from it that have ended go with it, and their logs.\n\
          interrupted: deletion of backup a continues in the cluster\ninterrupted: nothing was done about b, c\n"
     );

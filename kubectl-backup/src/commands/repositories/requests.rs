@@ -159,7 +159,7 @@ pub(super) async fn run(
 
 fn show(work: RepositoryWork, result: WorkResult, terminal: &mut Terminal) -> CommandResult {
     let noun = work.noun();
-    let (word, why) = match result {
+    let (line, why) = match result {
         WorkResult::Done => {
             terminal.data(&format!("{noun} completed\n"))?;
             return Ok(Exit::Done);
@@ -167,7 +167,7 @@ fn show(work: RepositoryWork, result: WorkResult, terminal: &mut Terminal) -> Co
         WorkResult::Failed(why) => (format!("{noun} failed\n"), why),
         WorkResult::Damaged(damage) => ("damaged\n".to_owned(), damage),
     };
-    terminal.data(&word)?;
+    terminal.data(&line)?;
     terminal.say(&plain(&why));
     Ok(Exit::NotGood)
 }
