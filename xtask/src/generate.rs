@@ -1,11 +1,12 @@
 //! Generated files: the CRDs, the manifests for guarding other operators, the alerts for
-//! Prometheus' operator, the Helm chart, the list of manifests in the programs, and the pages with
-//! all metrics and with the reference.
+//! Prometheus' operator, the Helm chart, the list of manifests in the programs, the pages with all
+//! metrics and with the reference, and the recording of the demo.
 
 mod chart;
 mod embedded;
 mod metrics;
 mod profiles;
+mod recording;
 mod reference;
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
@@ -40,6 +41,7 @@ pub fn run(check: bool) -> anyhow::Result<()> {
         ),
     );
     wanted.insert(root().join("docs/operate/reference.md"), reference::page()?);
+    wanted.extend([recording::file()?]);
     wanted.extend(profiles::files()?);
     wanted.extend(metrics::files()?);
     let (list, text) = embedded::file(&wanted)?;

@@ -82,9 +82,9 @@ enum Task {
     Rules,
     /// Counts what makes code dense. Fails above the bounds.
     Style,
-    /// Writes the generated files: definitions, profiles, alerts and Helm chart in deploy, and
-    /// pages in docs. What is in the programs of deploy/ follows in a build, so a change there
-    /// takes a second run.
+    /// Writes the generated files: definitions, profiles, alerts and Helm chart in deploy, pages and
+    /// the recording of the demo in docs. What is in the programs of deploy/ follows in a build, so
+    /// a change there takes a second run.
     Generate {
         /// Write nothing; fail when a file differs.
         #[arg(long)]

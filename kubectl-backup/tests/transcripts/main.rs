@@ -13,6 +13,7 @@ mod copy;
 mod create;
 mod debug;
 mod delete;
+mod demo;
 mod describe;
 mod diff;
 mod doctor;

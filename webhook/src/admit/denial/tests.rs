@@ -328,6 +328,32 @@ fn a_conflict_says_who_and_what_to_type_next() {
     assert_eq!(conflict(asked(&restore, false), &[], false).code, 503);
 }
 
+/// The recording of the demo shows the text of this file.
+#[test]
+fn a_refused_restore_reads_as_in_the_recording() {
+    let begin = "2026-11-03T05:14:12Z";
+    let second = ObjectKey::backup("velero", "second");
+    let object =
+        json!({ "metadata": { "creationTimestamp": begin }, "status": { "phase": "InProgress" } });
+    let holder = Blocker {
+        object: Some(stored(&second, &object)),
+        claim: Claim {
+            key: second,
+            entries: vec![Entry::new("u", Footprint::everything(), Active, begin)],
+        },
+        ..blocker(Backup, Active, None)
+    };
+    let key = ObjectKey::restore("velero", "too-early");
+    let asked = ConflictingRequest {
+        may_queue: true,
+        ..asked(&key, false)
+    };
+    let refused = conflict(asked, &[holder], false);
+    let shown =
+        include_str!("../../../../kubectl-backup/tests/transcripts/refused_restore.txt").trim_end();
+    assert_eq!(refused.message, shown);
+}
+
 #[test]
 fn those_beyond_the_first_are_counted() {
     let restore = ObjectKey::restore("velero", "r");
