@@ -49,6 +49,15 @@ pub fn cargo() -> Command {
 /// Variable with a folder of programs to use instead of those that cargo builds.
 pub(crate) const PROGRAMS: &str = "BACKUP_TESTS_PROGRAMS";
 
+/// What cargo builds for all programs.
+const ALL_PROGRAMS: &[&str] = &["--bins"];
+/// What cargo builds for a world without nodes.
+const WITHOUT_MOVER: &[&str] = &[
+    "--bin=backup-webhook",
+    "--bin=backup-controller",
+    "--bin=kubectl-backup",
+];
+
 /// The four programs of the project, built with this profile (`dev` or `release`).
 #[derive(Clone, Debug)]
 pub struct Programs {
@@ -63,19 +72,33 @@ impl Programs {
     /// `BACKUP_TESTS_PROGRAMS` is set, uses those in that folder instead: an older build for
     /// comparison, or released programs.
     pub fn build(profile: &str) -> anyhow::Result<Self> {
+        Self::build_targets(profile, ALL_PROGRAMS)
+    }
+
+    /// Like `build`, but without the data mover, which runs only on nodes: together with the
+    /// libraries that only it uses it is a sixth of a first build.
+    pub fn build_without_mover(profile: &str) -> anyhow::Result<Self> {
+        Self::build_targets(profile, WITHOUT_MOVER)
+    }
+
+    fn build_targets(profile: &str, targets: &'static [&'static str]) -> anyhow::Result<Self> {
+        type Build = (String, &'static [&'static str]);
         // Worlds that start at the same time wait here for the first one.
-        static BUILT: Mutex<BTreeMap<String, Programs>> = Mutex::new(BTreeMap::new());
+        static BUILT: Mutex<BTreeMap<Build, Programs>> = Mutex::new(BTreeMap::new());
         if let Some(folder) = std::env::var_os(PROGRAMS) {
             return Ok(Self::in_folder(Path::new(&folder)));
         }
+        let build = (profile.to_owned(), targets);
         let mut built = BUILT.lock();
-        if let Some(programs) = built.get(profile) {
+        if let Some(programs) = built.get(&build) {
             return Ok(programs.clone());
         }
         let mut command = cargo();
-        // Builds the whole workspace, so that features are the same as in every other build and
-        // nothing is built twice.
-        command.args(["build", "--workspace", "--bins", "--profile", profile]);
+        // Selects the packages of the whole workspace, so that features are the same as in every
+        // other build and nothing is built twice.
+        command
+            .args(["build", "--workspace", "--profile", profile])
+            .args(targets);
         if profile != "dev" {
             // Measured programs are built by the compiler itself, not by the wrapper that lints.
             command.env_remove("RUSTC_WORKSPACE_WRAPPER");
@@ -86,7 +109,7 @@ impl Programs {
         }
         let programs =
             Self::in_folder(&target().join(if profile == "dev" { "debug" } else { profile }));
-        built.insert(profile.to_owned(), programs.clone());
+        built.insert(build, programs.clone());
         Ok(programs)
     }
 
@@ -417,4 +440,21 @@ fn checksum(source: &Path, modules: Option<&Path>, ldflags: &str) -> anyhow::Res
         .take(8)
         .map(|byte| format!("{byte:02x}"))
         .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_world_without_nodes_has_all_programs_but_the_data_mover() {
+        let programs = Programs::in_folder(Path::new(""));
+        let started = [
+            programs.webhook,
+            programs.controller,
+            programs.kubectl_backup,
+        ];
+        let targets = started.map(|program| format!("--bin={}", program.display()));
+        assert_eq!(targets.as_slice(), WITHOUT_MOVER);
+    }
 }
