@@ -49,13 +49,12 @@ pub fn cargo() -> Command {
 /// Variable with a folder of programs to use instead of those that cargo builds.
 pub(crate) const PROGRAMS: &str = "BACKUP_TESTS_PROGRAMS";
 
-/// What cargo builds for all programs.
-const ALL_PROGRAMS: &[&str] = &["--bins"];
-/// What cargo builds for a world without nodes.
-const WITHOUT_MOVER: &[&str] = &[
+/// Cargo's arguments for the four programs. The data mover is the last one.
+static TARGETS: [&str; 4] = [
     "--bin=backup-webhook",
     "--bin=backup-controller",
     "--bin=kubectl-backup",
+    "--bin=backup-mover",
 ];
 
 /// The four programs of the project, built with this profile (`dev` or `release`).
@@ -72,13 +71,13 @@ impl Programs {
     /// `BACKUP_TESTS_PROGRAMS` is set, uses those in that folder instead: an older build for
     /// comparison, or released programs.
     pub fn build(profile: &str) -> anyhow::Result<Self> {
-        Self::build_targets(profile, ALL_PROGRAMS)
+        Self::build_targets(profile, &TARGETS)
     }
 
     /// Like `build`, but without the data mover, which runs only on nodes: together with the
     /// libraries that only it uses it is a sixth of a first build.
     pub fn build_without_mover(profile: &str) -> anyhow::Result<Self> {
-        Self::build_targets(profile, WITHOUT_MOVER)
+        Self::build_targets(profile, &TARGETS[..3])
     }
 
     fn build_targets(profile: &str, targets: &'static [&'static str]) -> anyhow::Result<Self> {
@@ -452,14 +451,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_world_without_nodes_has_all_programs_but_the_data_mover() {
+    fn cargo_builds_each_program_and_no_other_one() {
         let programs = Programs::in_folder(Path::new(""));
-        let started = [
+        let paths = [
             programs.webhook,
             programs.controller,
             programs.kubectl_backup,
+            programs.mover,
         ];
-        let targets = started.map(|program| format!("--bin={}", program.display()));
-        assert_eq!(targets.as_slice(), WITHOUT_MOVER);
+        assert_eq!(
+            paths.map(|path| format!("--bin={}", path.display())),
+            TARGETS
+        );
     }
 }
