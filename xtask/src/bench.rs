@@ -127,15 +127,14 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
 /// Runs this program again with the same arguments, built for release: floors, load and controls
 /// come from it, and unoptimised they would flatter what is measured.
 async fn released() -> anyhow::Result<()> {
-    if std::env::var_os("BACKUP_TESTS_PROGRAMS").is_some() {
-        let built = cargo()
-            .args(["build", "--release", "--package", "xtask"])
-            .status()
-            .context("run cargo")?;
-        ensure!(built.success(), "cargo build failed ({built})");
-    } else {
-        Programs::build("release")?;
-    }
+    Programs::build("release")?;
+    // Selects the packages of all programs, as the build above does, so that nothing is built twice.
+    let built = cargo()
+        .args(["build", "--release", "--workspace", "--bin=xtask"])
+        .env_remove("RUSTC_WORKSPACE_WRAPPER")
+        .status()
+        .context("run cargo")?;
+    ensure!(built.success(), "cargo build failed ({built})");
     let mut command = tokio::process::Command::new(target().join("release/xtask"));
     command.args(std::env::args_os().skip(1));
     let status = command.status().await.context("run the released xtask")?;

@@ -30,13 +30,14 @@ impl Story {
 /// Runs all steps, with these additional flags for the controller; everything is stopped at the end
 /// unless `keep`.
 pub async fn run(keep: bool, controller_args: &[String]) -> anyhow::Result<()> {
-    build()?;
+    let programs = build()?;
     let story = Story {
         start: Instant::now(),
     };
     story.say("Starting etcd, kube-apiserver, kube-controller-manager and an S3 server; installing from deploy/;\n          two webhook replicas and the controller, each under its own ServiceAccount.");
     let args: Vec<&str> = controller_args.iter().map(String::as_str).collect();
     let world = WorldBuilder::of_demo()
+        .programs(programs)
         .controller_args(&args)
         .start()
         .await?;
@@ -70,13 +71,15 @@ pub async fn run(keep: bool, controller_args: &[String]) -> anyhow::Result<()> {
 }
 
 /// Builds everything before the clock starts: the first build takes minutes, later ones almost no
-/// time. Go and Rust programs side by side, because the end of each build uses one core.
-fn build() -> anyhow::Result<()> {
+/// time. Go and Rust programs side by side, because the end of each build uses one core. The
+/// control plane starts no pods, so the data mover is not needed.
+fn build() -> anyhow::Result<Programs> {
     let plane = std::thread::spawn(|| PlanePrograms::find().map(drop));
-    Programs::build("dev")?;
+    let programs = Programs::build_without_mover("dev")?;
     plane
         .join()
-        .map_err(|_| anyhow::anyhow!("the build of the control plane panicked"))?
+        .map_err(|_| anyhow::anyhow!("the build of the control plane panicked"))??;
+    Ok(programs)
 }
 
 async fn play(world: &World, story: &Story) -> anyhow::Result<()> {

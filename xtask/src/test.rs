@@ -260,3 +260,27 @@ fn features(edges: &str) -> anyhow::Result<BTreeMap<String, BTreeSet<String>>> {
 fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn no_crate_of_the_workspace_is_optimised_in_a_dev_build() {
+        let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+        let (_, rest) = manifest.split_once("members = [").unwrap();
+        let (members, _) = rest.split_once(']').unwrap();
+        for folder in members.split(", ") {
+            let path = root().join(folder.trim_matches('"')).join("Cargo.toml");
+            let text = fs::read_to_string(path).unwrap();
+            let name = text.lines().find_map(|line| line.strip_prefix("name = "));
+            let name = name.unwrap().trim_matches('"');
+            assert!(
+                manifest.contains(&format!("\n{name}.opt-level = 0\n")),
+                "{name} is missing below [profile.dev.package] in Cargo.toml"
+            );
+        }
+    }
+}
