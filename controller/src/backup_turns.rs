@@ -89,3 +89,16 @@ pub(crate) fn sleep_until(at: Timestamp, now: Timestamp) -> Action {
     let left = Duration::try_from(at.duration_since(now)).unwrap_or_default();
     Action::RequeueAfter(left.min(MAX_SLEEP))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_that_is_more_than_a_minute_ahead_comes_from_a_wrong_clock() {
+        let now = Timestamp::UNIX_EPOCH;
+        let ahead = |seconds| now + SignedDuration::from_secs(seconds);
+        assert!(is_credible(ahead(60), now));
+        assert!(!is_credible(ahead(61), now));
+    }
+}

@@ -8,10 +8,11 @@
 //!    attempt after a crash finds it. When all have ended, the expressions are evaluated.
 //! 4. The result is noted in the same annotation, once. From then on the namespaces are not in use.
 //! 5. The result is written into the Backup; `schedule` takes it to the Schedule.
-//! 6. The scratch namespaces are removed, and the annotation says that the drill is over.
+//! 6. The scratch namespaces are removed with the volumes of their claims, then the contents of their
+//!    snapshots, and the annotation says that the drill is over.
 //!
 //! Each step is decided from what is stored, so one that was cut is done again. `scratch` also
-//! removes namespaces whose Restore is gone.
+//! removes namespaces and contents whose Restore is gone.
 
 mod checks;
 mod decide;
@@ -20,6 +21,7 @@ mod schedule;
 mod scratch;
 #[cfg(test)]
 mod tests;
+mod volumes;
 
 use std::{future::ready, sync::Arc, time::Duration};
 
@@ -286,7 +288,7 @@ impl DrillController {
         }
         let left = scratch::remove_all(&self.cluster, restore).await?;
         if !left.is_empty() {
-            tracing::debug!(?left, "scratch namespaces are being deleted");
+            tracing::debug!(?left, "scratch namespaces or contents are being deleted");
             return Ok(Action::RequeueAfter(POLL_INTERVAL));
         }
         crash::point("after-scratch-removal");

@@ -89,7 +89,7 @@ impl VerificationController {
         let last = ScheduleVerification::read(annotation(schedule, VERIFICATION_ANNOTATION))
             .filter(|last| backup_turns::is_credible(last.at, now));
         let whole = last.as_ref().and_then(|last| last.whole);
-        let next = terms.next(last.as_ref().map(|last| last.at), now);
+        let next = terms.next(last.as_ref().map(|last| last.at));
         if let Some(next) = next.filter(|next| *next > now) {
             self.metrics.verification_due(&key.name, Some(next), whole);
             return Ok(sleep_until(next, now));

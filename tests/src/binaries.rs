@@ -88,8 +88,8 @@ impl Programs {
             return Ok(Self::in_folder(Path::new(&folder)));
         }
         let build = (profile.to_owned(), targets);
-        let mut built = BUILT.lock();
-        if let Some(programs) = built.get(&build) {
+        let mut known = BUILT.lock();
+        if let Some(programs) = known.get(&build) {
             return Ok(programs.clone());
         }
         let mut command = cargo();
@@ -108,7 +108,7 @@ impl Programs {
         }
         let programs =
             Self::in_folder(&target().join(if profile == "dev" { "debug" } else { profile }));
-        built.insert(build, programs.clone());
+        known.insert(build, programs.clone());
         Ok(programs)
     }
 

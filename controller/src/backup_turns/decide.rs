@@ -13,9 +13,6 @@ use kube::ResourceExt as _;
 
 use super::RETRY_INTERVAL;
 
-/// Maximum difference between clocks: a recorded time further in the future comes from a wrong
-/// clock.
-const MAX_CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_hours(1);
 
 /// How often a schedule asks for a verification or a drill, and of which backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,9 +37,8 @@ impl Terms {
 
     /// When the next turn is due after the last one; `None` if it is due as soon as there is a
     /// backup.
-    pub(crate) fn next(&self, last: Option<Timestamp>, now: Timestamp) -> Option<Timestamp> {
-        let last = last.filter(|last| last.duration_since(now) <= MAX_CLOCK_DIFFERENCE)?;
-        Some(last.checked_add(self.every).unwrap_or(Timestamp::MAX))
+    pub(crate) fn next(&self, last: Option<Timestamp>) -> Option<Timestamp> {
+        Some(last?.checked_add(self.every).unwrap_or(Timestamp::MAX))
     }
 }
 
@@ -280,13 +276,11 @@ mod tests {
     #[case::never(None, None)]
     #[case::later(Some(80), Some(104))]
     #[case::passed(Some(10), Some(34))]
-    #[case::a_wrong_clock(Some(102), None)]
-    #[case::clocks_that_differ_little(Some(101), Some(125))]
     fn the_next_is_due_an_interval_after_the_last(
         #[case] last: Option<i64>,
         #[case] expected: Option<i64>,
     ) {
-        let next = terms_of(BackupChoice::All).next(last.map(at), at(100));
+        let next = terms_of(BackupChoice::All).next(last.map(at));
         assert_eq!(next, expected.map(at));
         // Without an earlier one it is due since the first backup has ended.
         let candidates = vec![candidate("b", 7, None), candidate("a", 5, None)];

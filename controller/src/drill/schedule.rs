@@ -105,7 +105,7 @@ impl DrillController {
         let now = Timestamp::now();
         let last = LastDrill::read(annotation(schedule, LAST_DRILL_ANNOTATION))
             .filter(|last| backup_turns::is_credible(last.result.at, now));
-        let next = terms.next(last.as_ref().map(|last| last.result.at), now);
+        let next = terms.next(last.as_ref().map(|last| last.result.at));
         let mut drills = self.drills(schedule).await?;
         if let Some(open) = drills.iter().find(|drill| drill.is_open()) {
             let due = next.or(open.created());

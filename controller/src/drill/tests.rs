@@ -1,3 +1,5 @@
+mod volumes;
+
 use std::collections::BTreeMap;
 
 use backup_core::labels::{

@@ -1,6 +1,10 @@
 //! What a drill leaves out, and what it changes in items, so that it has no effects outside of its
 //! scratch namespaces. Pure.
 
+pub(super) mod volumes;
+
+use std::collections::BTreeSet;
+
 use backup_actions::restore::json::{self, Object};
 use backup_core::{
     api::{DrillSettings, Restore},
@@ -54,17 +58,23 @@ const CLAIMED_VOLUMES: [&str; 2] = ["ephemeral", "persistentVolumeClaim"];
 
 /// The rules of a drill for items.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Isolation<'a>(&'a DrillSettings);
+pub(super) struct Isolation<'a> {
+    restore: &'a Restore,
+    settings: &'a DrillSettings,
+}
 
 impl<'a> Isolation<'a> {
     /// `None` if the Restore is no drill.
     pub(super) fn of(restore: &'a Restore) -> Option<Self> {
         let drill = restore.spec.drill.as_ref()?;
-        Some(Self(&drill.settings))
+        Some(Self {
+            restore,
+            settings: &drill.settings,
+        })
     }
 
     pub(super) fn settings(self) -> &'a DrillSettings {
-        self.0
+        self.settings
     }
 
     /// Why an item of this type is left out; `None` if it is restored. A plugin may ask for an item
@@ -74,47 +84,62 @@ impl<'a> Isolation<'a> {
         group_resource: &str,
         namespace: Option<&str>,
     ) -> Option<&'static str> {
+        if self.settings.volumes && volumes::brings_data(group_resource, namespace) {
+            return None;
+        }
         if namespace.is_none() {
             return Some("a drill restores nothing that is cluster-scoped");
         }
         let is_isolated = ISOLATED_TYPES.contains(&group_resource)
             || [SERVICES, STATEFUL_SETS].contains(&group_resource);
-        let named = &self.0.additional_resources;
+        let named = &self.settings.additional_resources;
         if is_isolated || named.iter().any(|name| name == group_resource) {
             return None;
         }
         Some(match group_resource {
-            CLAIMS => "a drill restores no volumes: its pods get empty ones",
+            CLAIMS => {
+                "a drill without spec.drill.volumes restores no volumes: its pods get empty ones"
+            }
             NETWORK_POLICIES => "a drill has a policy of its own, which allows less",
             QUOTAS => "a drill has a quota of its own",
             _ => "a drill leaves out types that may have effects outside of its namespaces",
         })
     }
-}
 
-/// Changes an item so that it has no effects outside of its namespace. Idempotent.
-pub(super) fn isolate(object: &mut Object) {
-    let api_version = json::text(object, &[], "apiVersion").unwrap_or_default();
-    let group = api_version.split_once('/').map_or("", |(group, _)| group);
-    let kind = json::text(object, &[], "kind").unwrap_or_default();
-    match (group, kind) {
-        ("", "Service") => isolate_service(object),
-        ("", "Pod") => empty_volumes(object, &["spec"]),
-        ("", "PodTemplate") => empty_volumes(object, &["template", "spec"]),
-        ("", "ReplicationController") | ("apps", "DaemonSet" | "Deployment" | "ReplicaSet") => {
-            empty_volumes(object, &["spec", "template", "spec"]);
+    /// Why this object is not created although its type is restored; `None` if it is created.
+    pub(super) fn refuses(self, group_resource: &str, object: &Object) -> Option<&'static str> {
+        volumes::refusal(group_resource, object, self.restore)
+    }
+
+    /// Changes an item so that it has no effects outside of its namespace. `claims` are the claims
+    /// that are restored with their data into that namespace, `own` is the namespace of the
+    /// installation. Idempotent.
+    pub(super) fn isolate(self, object: &mut Object, claims: &BTreeSet<&str>, own: &str) {
+        let api_version = json::text(object, &[], "apiVersion").unwrap_or_default();
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        let kind = json::text(object, &[], "kind").unwrap_or_default();
+        match (group, kind) {
+            ("", "Service") => isolate_service(object),
+            ("", "Pod") => empty_volumes(object, &["spec"], claims),
+            ("", "PodTemplate") => empty_volumes(object, &["template", "spec"], claims),
+            ("", "ReplicationController") | ("apps", "DaemonSet" | "Deployment" | "ReplicaSet") => {
+                empty_volumes(object, &["spec", "template", "spec"], claims);
+            }
+            ("apps", "StatefulSet") => isolate_stateful_set(object, claims),
+            ("batch", "Job") => {
+                json::set(object, &["spec"], "suspend", Value::Bool(true));
+                empty_volumes(object, &["spec", "template", "spec"], claims);
+            }
+            ("batch", "CronJob") => {
+                json::set(object, &["spec"], "suspend", Value::Bool(true));
+                let of_pods = ["spec", "jobTemplate", "spec", "template", "spec"];
+                empty_volumes(object, &of_pods, claims);
+            }
+            ("snapshot.storage.k8s.io", "VolumeSnapshotContent") => {
+                volumes::isolate_content(object, self.restore, own);
+            }
+            _ => {}
         }
-        ("apps", "StatefulSet") => isolate_stateful_set(object),
-        ("batch", "Job") => {
-            json::set(object, &["spec"], "suspend", Value::Bool(true));
-            empty_volumes(object, &["spec", "template", "spec"]);
-        }
-        ("batch", "CronJob") => {
-            json::set(object, &["spec"], "suspend", Value::Bool(true));
-            let of_pods = ["spec", "jobTemplate", "spec", "template", "spec"];
-            empty_volumes(object, &of_pods);
-        }
-        _ => {}
     }
 }
 
@@ -138,15 +163,21 @@ fn isolate_service(service: &mut Object) {
     }
 }
 
-/// The claims that it would make become empty volumes of its pods.
-fn isolate_stateful_set(set: &mut Object) {
+/// The claims that it would make become empty volumes of its pods, unless those of all its pods are
+/// restored with their data.
+fn isolate_stateful_set(set: &mut Object, claims: &BTreeSet<&str>) {
+    let own = volumes::PodClaims::of(set);
     let templates = inner(set, &["spec"]).and_then(|spec| spec.remove("volumeClaimTemplates"));
-    let names: Vec<String> = templates
-        .iter()
-        .filter_map(Value::as_array)
-        .flatten()
+    let templates = templates.iter().filter_map(Value::as_array).flatten();
+    let (kept, emptied): (Vec<&Value>, Vec<&Value>) =
+        templates.partition(|template| own.are_all_in(claims, template));
+    let names: Vec<String> = emptied
+        .into_iter()
         .filter_map(|template| Some(template["metadata"]["name"].as_str()?.to_owned()))
         .collect();
+    if !kept.is_empty() {
+        json::set(set, &["spec"], "volumeClaimTemplates", json!(kept));
+    }
     let of_pods = ["spec", "template", "spec"];
     if !names.is_empty()
         && let Some(spec) = inner(set, &of_pods)
@@ -159,19 +190,25 @@ fn isolate_stateful_set(set: &mut Object) {
         }
         remove_devices(spec, &names);
     }
-    empty_volumes(set, &of_pods);
+    empty_volumes(set, &of_pods, claims);
 }
 
-/// Replaces volumes that need a claim by empty ones, in the spec of pods at this path.
-fn empty_volumes(object: &mut Object, path: &[&str]) {
+/// Replaces volumes that need a claim by empty ones, in the spec of pods at this path; those of
+/// these claims stay.
+fn empty_volumes(object: &mut Object, path: &[&str], claims: &BTreeSet<&str>) {
     let Some(spec) = inner(object, path) else {
         return;
     };
     let mut emptied = Vec::new();
     let volumes = spec.get_mut("volumes").and_then(Value::as_array_mut);
     for volume in volumes.into_iter().flatten() {
+        let claim = volume["persistentVolumeClaim"]["claimName"].as_str();
+        let is_restored = claim.is_some_and(|claim| claims.contains(claim));
         let is_claimed = CLAIMED_VOLUMES.iter().any(|kind| !volume[*kind].is_null());
-        if is_claimed && let Some(name) = volume["name"].as_str().map(str::to_owned) {
+        if is_claimed
+            && !is_restored
+            && let Some(name) = volume["name"].as_str().map(str::to_owned)
+        {
             *volume = empty_volume(&name);
             emptied.push(name);
         }
@@ -256,6 +293,28 @@ mod tests {
     }
 
     #[test]
+    fn a_drill_of_volumes_restores_claims_and_their_snapshots() {
+        let spec = json!({ "drill": { "volumes": true } });
+        let restore = Restore::new("r", serde_json::from_value(spec).unwrap());
+        let isolation = Isolation::of(&restore).unwrap();
+        let [snapshots, contents] = ["volumesnapshots", "volumesnapshotcontents"]
+            .map(|plural| format!("{plural}.snapshot.storage.k8s.io"));
+        for (restored, namespace) in [
+            (CLAIMS, Some("a")),
+            (snapshots.as_str(), Some("a")),
+            (contents.as_str(), None),
+        ] {
+            assert_eq!(isolation.left_out(restored, namespace), None, "{restored}");
+        }
+        for left_out in ["persistentvolumes", "storageclasses.storage.k8s.io"] {
+            assert_says!(
+                isolation.left_out(left_out, None).unwrap(),
+                "cluster-scoped"
+            );
+        }
+    }
+
+    #[test]
     fn the_types_are_sorted() {
         assert!(ISOLATED_TYPES.is_sorted());
     }
@@ -321,10 +380,49 @@ mod tests {
         json!({ "apiVersion": "v1", "kind": "Pod", "spec": { "volumes": {}, "containers": [1] } })
     )]
     fn an_item_is_kept_within_its_namespace(#[case] item: Value, #[case] expected: Value) {
+        isolated(item, &[], &expected);
+    }
+
+    /// Checks what becomes of an item where these claims are restored.
+    fn isolated(item: Value, claims: &[&str], expected: &Value) {
+        let restore = drill(&[]);
+        let isolation = Isolation::of(&restore).unwrap();
+        let claims = claims.iter().copied().collect();
         let mut object = item.as_object().unwrap().clone();
         for _ in 0..2 {
-            isolate(&mut object);
-            assert_eq!(Value::Object(object.clone()), expected);
+            isolation.isolate(&mut object, &claims, "velero");
+            assert_eq!(Value::Object(object.clone()), *expected);
         }
+    }
+
+    #[test]
+    fn claims_that_are_restored_stay_in_pods() {
+        let claim =
+            |name: &str| json!({ "name": name, "persistentVolumeClaim": { "claimName": name } });
+        let empty = |name: &str| json!({ "name": name, "emptyDir": {} });
+        let pod = |logs: Value, devices: Value| {
+            json!({ "apiVersion": "v1", "kind": "Pod", "spec": { "volumes": [claim("data"), logs],
+                "containers": [{ "name": "c", "volumeDevices": devices }] } })
+        };
+        let all = json!([{ "name": "data" }, { "name": "logs" }]);
+        let expected = pod(empty("logs"), json!([{ "name": "data" }]));
+        isolated(pod(claim("logs"), all), &["data"], &expected);
+    }
+
+    #[test]
+    fn a_stateful_set_makes_only_claims_that_are_restored() {
+        let template = |name: &str| json!({ "metadata": { "name": name } });
+        let set = |templates: Value, volumes: Value| {
+            json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": { "name": "db" },
+                "spec": { "replicas": 2, "volumeClaimTemplates": templates,
+                    "template": { "spec": { "volumes": volumes } } } })
+        };
+        let item = set(json!([template("data"), template("logs")]), json!([]));
+        let expected = set(
+            json!([template("data")]),
+            json!([{ "name": "logs", "emptyDir": {} }]),
+        );
+        let claims = ["data-db-0", "data-db-1", "logs-db-0"];
+        isolated(item, &claims, &expected);
     }
 }

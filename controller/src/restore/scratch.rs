@@ -16,6 +16,7 @@ use backup_core::{
         DRILL_INSTALLATION_LABEL, DRILL_LABEL, DRILL_RESTORE_ANNOTATION, EXCLUDE_FROM_BACKUP,
         SCRATCH_UID_ANNOTATION,
     },
+    resources::CLAIMS,
 };
 use backup_store::crash;
 use kube::ResourceExt as _;
@@ -36,9 +37,10 @@ const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce";
 const POD_STANDARDS: [&str; 2] = ["restricted", "baseline"];
 /// Namespace of the DNS server.
 const DNS_NAMESPACE: &str = "kube-system";
-/// Limits of a scratch namespace, unless the drill has others of the same name.
-const DEFAULT_QUOTA: [(&str, &str); 4] = [
-    ("persistentvolumeclaims", "0"),
+/// Limits of a scratch namespace, unless the drill has others of the same name. The limit of claims
+/// is the number of those that are restored, so that nothing makes others: they could be bound to
+/// volumes that exist.
+const DEFAULT_QUOTA: [(&str, &str); 3] = [
     ("pods", "50"),
     ("services.loadbalancers", "0"),
     ("services.nodeports", "0"),
@@ -66,6 +68,8 @@ pub(super) struct Scratch<'a> {
     pub(super) settings: &'a DrillSettings,
     /// Namespace of the installation.
     pub(super) own: &'a str,
+    /// Number of claims that are restored into the namespace.
+    pub(super) claims: usize,
 }
 
 impl Scratch<'_> {
@@ -211,6 +215,7 @@ impl Scratch<'_> {
     fn hard(&self) -> BTreeMap<String, String> {
         let defaults = DEFAULT_QUOTA.map(|(name, limit)| (name.to_owned(), limit.to_owned()));
         let mut hard = BTreeMap::from(defaults);
+        hard.insert(CLAIMS.to_owned(), self.claims.to_string());
         hard.extend(self.settings.quota.clone());
         hard
     }
@@ -259,11 +264,17 @@ mod tests {
     }
 
     async fn ensured(fake: &FakeApi, stored: &[(&str, &str)]) -> ItemResult {
+        ensured_with(fake, stored, 0).await
+    }
+
+    /// With this number of restored claims.
+    async fn ensured_with(fake: &FakeApi, stored: &[(&str, &str)], claims: usize) -> ItemResult {
         let restore = drill();
         let scratch = Scratch {
             restore: &restore,
             settings: &restore.spec.drill.as_ref().unwrap().settings,
             own: "velero",
+            claims,
         };
         let labels = stored
             .iter()
@@ -303,6 +314,15 @@ mod tests {
         let writes = fake.writes();
         assert_eq!(ensured(&fake, &[]).await.outcome, Outcome::Created);
         assert_eq!(fake.writes(), writes, "a second attempt writes nothing");
+    }
+
+    #[tokio::test]
+    async fn a_scratch_namespace_has_room_for_the_restored_claims_alone() {
+        let fake = fake::server();
+        ensured_with(&fake, &[], 3).await;
+        let quota = fake.get(QUOTA).unwrap();
+        assert_eq!(quota["spec"]["hard"]["persistentvolumeclaims"], "3");
+        assert_eq!(quota["status"]["used"]["persistentvolumeclaims"], "0");
     }
 
     #[tokio::test]

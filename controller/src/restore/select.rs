@@ -5,7 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use backup_actions::restore::json::{self, Object};
+use backup_actions::{
+    csi::CONTENTS,
+    restore::json::{self, Object},
+};
 use backup_core::{
     api::RestoreSpec,
     labels::RESTORE_STATUS_ANNOTATION,
@@ -33,6 +36,9 @@ pub(super) struct Selection {
     status: Option<IncludesExcludes>,
     /// Unless this is empty, only these are selected.
     objects: Vec<NamedObject>,
+    /// Whether contents of snapshots are restored with their snapshots although cluster-scoped
+    /// types are not selected: in a drill of volumes.
+    takes_contents: bool,
 }
 
 /// An object that the spec names.
@@ -113,6 +119,7 @@ impl Selection {
             .filter(|name| !types.asks_for(name))
             .cloned()
             .collect();
+        let drill = spec.drill.as_ref();
         let (filters, problems) = filters.resolved(&|name| {
             let full = names.resolve(name)?;
             let namespaced = served
@@ -127,6 +134,7 @@ impl Selection {
             types,
             guarded,
             objects,
+            takes_contents: drill.is_some_and(|drill| drill.settings.volumes),
             namespaces: within,
             labels: LabelFilter::of(&spec.label_selector, &spec.or_label_selectors),
         })
@@ -398,6 +406,7 @@ impl Selection {
         let of_type = named(group_resource, namespace.is_some());
         let allowed = match group_resource {
             VOLUMES => !self.types.excludes(&of_type),
+            CONTENTS => self.takes_contents || self.types.allows_related_in_restore(&of_type),
             _ => self.types.allows_related_in_restore(&of_type),
         };
         allowed

@@ -51,6 +51,7 @@ pub(super) use volume_plan::VolumePlan;
 mod action_calls;
 mod action_context;
 mod definitions;
+mod drill_volumes;
 mod existing;
 mod item;
 mod item_coordinator;

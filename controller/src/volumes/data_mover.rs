@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use crate::location::Locations;
 
 pub(crate) use download::claim_in_use;
+pub(crate) use objects::{is_made_for_claim, is_provisioned};
 pub(crate) use settings::MoverSettings;
 
 pub(crate) struct DataMover {

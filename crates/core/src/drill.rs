@@ -133,7 +133,7 @@ pub fn restore_spec(
         included_namespaces: namespaces.iter().cloned().collect(),
         namespace_mapping: namespaces.iter().map(mapped).collect::<BTreeMap<_, _>>(),
         include_cluster_resources: Some(false),
-        restore_pvs: Some(false),
+        restore_pvs: Some(drill.settings.volumes),
         drill: Some(drill),
         ..RestoreSpec::default()
     }
@@ -555,6 +555,13 @@ mod tests {
         assert_eq!(
             (spec.include_cluster_resources, spec.restore_pvs),
             (Some(false), Some(false))
+        );
+        let mut with_volumes = DrillSpec::default();
+        with_volumes.settings.volumes = true;
+        let spec = restore_spec("b", "0123abcd", &namespaces, with_volumes);
+        assert_eq!(
+            (spec.include_cluster_resources, spec.restore_pvs),
+            (Some(false), Some(true))
         );
     }
 }

@@ -130,12 +130,14 @@ pub const DRILL_STATE_ANNOTATION: &str = "backup-controller/drill-state";
 /// Our label of a Restore that is a drill: the Schedule that the drill is for, shortened if it is
 /// longer than a label value.
 pub const DRILL_SCHEDULE_LABEL: &str = "backup-controller/drill-schedule";
-/// Our label of a scratch namespace: uid of the Restore whose drill it is for. It is set when the
-/// namespace is created, and never later.
+/// Our label of a scratch namespace, and of a VolumeSnapshotContent that a drill has created: uid
+/// of the Restore whose drill it is for. It is set when the object is created, and never later.
 pub const DRILL_LABEL: &str = "backup-controller/drill";
-/// Our label of a scratch namespace: namespace of the installation that has created it.
+/// Our label of a scratch namespace, and of a VolumeSnapshotContent that a drill has created:
+/// namespace of the installation that has created it.
 pub const DRILL_INSTALLATION_LABEL: &str = "backup-controller/drill-installation";
-/// Our annotation of a scratch namespace: name of the Restore whose drill it is for.
+/// Our annotation of a scratch namespace, and of a VolumeSnapshotContent that a drill has created:
+/// name of the Restore whose drill it is for.
 pub const DRILL_RESTORE_ANNOTATION: &str = "backup-controller/drill-restore";
 /// Our annotation of a scratch namespace: its own uid, by which a copy is told apart. A namespace
 /// with another one is never removed; one without it only while its Restore names it.

@@ -52,6 +52,10 @@ pub(crate) struct DrillFlags<const OF_SCHEDULE: bool> {
     /// certificates.cert-manager.io
     #[arg(long = flag(OF_SCHEDULE, "drill-additional-resources"), value_delimiter = ',', value_name = "RESOURCES", value_parser = name)]
     pub(crate) additional_resources: Vec<String>,
+    /// Restore claims, too, whose data the backup has in CSI snapshots or in the bucket; their
+    /// volumes are removed again
+    #[arg(id = "drill_volumes", long = flag(OF_SCHEDULE, "drill-volumes"), value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub(crate) volumes: Option<bool>,
     /// Run the hooks of restores in the restored pods
     #[arg(id = "drill_hooks", long = flag(OF_SCHEDULE, "drill-hooks"), value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) hooks: Option<bool>,

@@ -130,6 +130,7 @@ pub(super) fn fill<const OF_SCHEDULE: bool>(
         &mut settings.additional_resources,
         &flags.additional_resources,
     );
+    settings.volumes = flags.volumes.unwrap_or(settings.volumes);
     settings.hooks = flags.hooks.unwrap_or(settings.hooks);
     settings.require_ready = flags.require_ready.unwrap_or(settings.require_ready);
     over(&mut settings.ready_timeout, flags.ready_timeout.as_ref());
@@ -243,6 +244,7 @@ mod tests {
         assert_eq!(filled(&[]), settings);
         let words = [
             "--quota=pods=9",
+            "--volumes",
             "--hooks",
             "--require-ready=false",
             "--ready-timeout=2m",
@@ -252,7 +254,7 @@ mod tests {
         ];
         let expected = json!({
             "quota": { "pods": "9", "requests.cpu": "1" }, "readyTimeout": "2m0s", "additionalResources": ["c.d"],
-            "hooks": true,
+            "volumes": true, "hooks": true,
             "checks": [{ "name": "a", "namespace": "db", "resource": "pods", "expression": "false" },
                 { "name": "b", "namespace": "db", "job": {} }],
         });

@@ -443,11 +443,12 @@ mod tests {
             (
                 &[
                     "--drill-quota=requests.cpu=4",
+                    "--drill-volumes",
                     "--drill-hooks",
                     "--drill-require-ready",
                     "--drill-ready-timeout=1m",
                 ],
-                json!({ "quota": { "requests.cpu": "4" }, "hooks": true, "requireReady": true, "readyTimeout": "1m0s" }),
+                json!({ "quota": { "requests.cpu": "4" }, "volumes": true, "hooks": true, "requireReady": true, "readyTimeout": "1m0s" }),
             ),
             (
                 &[

@@ -62,6 +62,20 @@ async fn a_drill_is_a_restore_into_scratch_namespaces() {
 }
 
 #[tokio::test]
+async fn a_drill_of_volumes_asks_for_them() {
+    let api = cluster().await;
+    let person = Person::at(&api);
+    let seen = person.types("drill nightly --volumes").await;
+    assert_says!(seen, "exit 0");
+    let spec = &api.stored("restores", &name()).unwrap()["spec"];
+    let expected = json!({ "volumes": true });
+    assert_eq!(
+        (&spec["drill"], &spec["restorePVs"]),
+        (&expected, &json!(true))
+    );
+}
+
+#[tokio::test]
 async fn a_file_describes_a_drill_with_its_checks() {
     let api = cluster().await;
     let person = Person::at(&api);

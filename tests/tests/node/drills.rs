@@ -103,9 +103,9 @@ pub(crate) async fn a_backup_is_restored_on_trial_until_its_pods_are_ready(
 pub(crate) async fn a_check_that_exits_with_another_code_fails_the_drill(
     node: &mut Node,
 ) -> anyhow::Result<()> {
-    let checks = [(ANSWERS, READ_SETTINGS), ("stock", "exit 7")];
+    let checks = [check(ANSWERS, READ_SETTINGS), check("stock", "exit 7")];
     let wait = ["--wait", "--timeout=150s"];
-    let failed = drill(node, &checks, &wait, 3).await;
+    let failed = drill(node, BACKUP, &checks, &wait, 3).await;
     let restore = with_state(node, &["describe", BACKUP], failed).await?;
     let ended = wait_until_over(node, &restore).await;
     let describe = ["restore", "describe", &restore];
@@ -159,26 +159,23 @@ pub(crate) async fn nothing_is_left_of_a_drill_whose_controllers_are_killed(
 /// Begins a drill whose check runs until [`end_check`] is called. Returns the name of its Restore.
 async fn begin_drill(node: &Node) -> anyhow::Result<String> {
     let script = format!("{READ_SETTINGS}{WAIT_FOR_PAGE}");
-    drill(node, &[(ANSWERS, script.as_str())], &[], 0).await
+    drill(node, BACKUP, &[check(ANSWERS, &script)], &[], 0).await
 }
 
-/// Runs `drill` with these checks (their names and scripts) and flags; the command has to end with
-/// this code. Returns the name of the Restore.
-async fn drill(
+/// Runs `drill` of a backup with these checks and flags; the command has to end with this code.
+/// Returns the name of the Restore.
+pub(crate) async fn drill(
     node: &Node,
-    checks: &[(&str, &str)],
+    backup: &str,
+    checks: &[Value],
     flags: &[&str],
     code: i32,
 ) -> anyhow::Result<String> {
-    let checks: Vec<Value> = checks
-        .iter()
-        .map(|(name, script)| check(name, script))
-        .collect();
     let settings = json!({ "readyTimeout": "2m", "checks": checks });
     let file = node.kubectl()?.manifest(&settings)?;
     let args = [
         "drill",
-        BACKUP,
+        backup,
         "-f",
         &file,
         "--require-ready",
@@ -288,13 +285,14 @@ fn last_run(cron_job: &CronJob) -> Option<&Time> {
 
 /// Waits until a drill is over. Returns its result, which its backup has, too. Errors: a scratch
 /// namespace is left.
-async fn wait_until_over(node: &Node, restore: &str) -> anyhow::Result<DrillResult> {
+pub(crate) async fn wait_until_over(node: &Node, restore: &str) -> anyhow::Result<DrillResult> {
     let is_over = |restore: &Restore| DrillState::of(restore).is_over;
     let restore = restores(node)
         .wait_until(restore, "is over", LONG, is_over)
         .await?;
     let result = DrillState::of(&restore).result.context("no result")?;
-    let backup = backups(node).get(BACKUP).await?;
+    let backup = restore.spec.backup_name.as_deref().context("no backup")?;
+    let backup = backups(node).get(backup).await?;
     let of_backup = DrillResult::read(annotation(&backup, DRILLED_ANNOTATION));
     ensure!(
         of_backup.as_ref() == Some(&result),
@@ -308,7 +306,7 @@ async fn wait_until_over(node: &Node, restore: &str) -> anyhow::Result<DrillResu
 }
 
 /// Errors: the drill has failed, or was not one of a ready pod with a check.
-fn has_passed(result: &DrillResult) -> anyhow::Result<()> {
+pub(crate) fn has_passed(result: &DrillResult) -> anyhow::Result<()> {
     let is_ready = (result.workloads, result.ready) == (1, 1);
     let is_checked = (result.checks, result.passed) == (1, 1);
     ensure!(!result.has_failed() && is_ready && is_checked, "{result:?}");

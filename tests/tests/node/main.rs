@@ -8,6 +8,7 @@ mod creations;
 mod database;
 mod dead_node;
 mod disturbances;
+mod drill_volumes;
 mod drills;
 mod faults;
 mod in_place;
@@ -62,6 +63,7 @@ const TESTS: &[Test] = tests![
     drills::a_backup_is_restored_on_trial_until_its_pods_are_ready,
     drills::a_check_that_exits_with_another_code_fails_the_drill,
     drills::nothing_is_left_of_a_drill_whose_controllers_are_killed,
+    drill_volumes::the_data_of_volumes_is_restored_on_trial_and_no_volume_is_left,
     disturbances::a_killed_webhook_is_out_of_the_way_within_seconds,
     disturbances::a_kubelet_that_is_killed_takes_no_pod_along,
     disturbances::a_rollout_of_both_fails_no_creation,

@@ -31,7 +31,7 @@ use crate::{
     restore::{
         about::About,
         apply::{self, ItemResult, Outcome, Target},
-        drill, guard,
+        guard,
         hooks::HookPlanner,
         namespaces::Namespaces,
         select::Selection,
@@ -200,7 +200,9 @@ impl ItemRestorer<'_> {
             namespace,
             name,
         };
-        if self.is_left_out(kind, about, &from_backup) {
+        if self.is_left_out(kind, about, &from_backup)
+            || self.is_left_out_of_volumes(kind, about, source)
+        {
             return Ok(false);
         }
         let Some(object) = self.prepared(kind, about, &from_backup).await? else {
@@ -379,10 +381,13 @@ impl ItemRestorer<'_> {
         }
         transform::place(&mut object, namespace, rules);
         let drill = self.restoring.drill();
-        if drill.is_some() {
-            drill::isolate(&mut object);
+        if let Some(drill) = drill {
+            let claims = self
+                .restoring
+                .claims_of_drill(current.id.namespace.as_deref());
+            drill.isolate(&mut object, &claims, own);
             if let Some(unmodified) = &mut unmodified {
-                drill::isolate(unmodified);
+                drill.isolate(unmodified, &claims, own);
             }
         }
         let api_version = json::text(&object, &[], "apiVersion").unwrap_or_default();
@@ -441,6 +446,9 @@ impl ItemRestorer<'_> {
             unmodified: unmodified.as_ref(),
             controller: None,
         };
+        if let Some(why) = self.refused_by_drill(target, &object).await? {
+            return Ok(not_restored(*about, &why));
+        }
         if let Some(why) = self.volume_refused(target, &object).await? {
             return Ok(ItemResult::failed(why));
         }

@@ -65,6 +65,7 @@ impl Restoring<'_> {
                     restore: self.restore,
                     settings: drill.settings(),
                     own: self.own,
+                    claims: self.claims_of_drill_in(name),
                 };
                 let made = namespaces.ensure_scratch(self.calls, name, self.contents, &scratch);
                 made.await?

@@ -63,6 +63,13 @@ fn served(fake: &FakeApi) -> ServedTypes {
             true,
         ),
         resource("resource.k8s.io", "resourceclaims", "ResourceClaim", true),
+        resource(SNAPSHOT_GROUP, "volumesnapshots", "VolumeSnapshot", true),
+        resource(
+            SNAPSHOT_GROUP,
+            "volumesnapshotcontents",
+            "VolumeSnapshotContent",
+            false,
+        ),
         ResourceType {
             status_is_data: true,
             ..resource("example.com", "notes", "Note", true)
@@ -100,6 +107,8 @@ const AWAY: &str = "/apis/apiregistration.k8s.io/v1/apiservices/v1.example.com";
 /// Exists until the first read of the served types, which sees only the first version of a type.
 const LATE: &str = "/api/v1/namespaces/default/configmaps/late";
 
+/// API group of snapshots.
+const SNAPSHOT_GROUP: &str = "snapshot.storage.k8s.io";
 /// When the Restore was created.
 const CREATED: &str = "2026-01-01T00:00:00Z";
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";

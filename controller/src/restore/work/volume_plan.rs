@@ -14,8 +14,10 @@ use backup_core::{
 };
 use backup_store::{Contents, SavedVolumes};
 use parking_lot::Mutex;
+use tokio::sync::OnceCell;
 
 use super::provisioned::ProvisionedClaim;
+use crate::restore::drill::volumes::FreeVolumes;
 
 /// Why data of our data mover is not restored by a controller without it.
 const NO_MOVER: &str = "it is in a repository of our data mover, which this controller does not run: start it with --mover-image, \
@@ -32,6 +34,8 @@ pub(crate) struct VolumePlan {
     pub(super) classes: Mutex<BTreeMap<String, Option<String>>>,
     /// Created claims that get new volumes.
     pub(super) provisioned: Mutex<Vec<ProvisionedClaim>>,
+    /// Volumes that no claim has; read once, and only by a drill.
+    pub(super) free_volumes: OnceCell<FreeVolumes>,
 }
 
 #[derive(Debug)]
@@ -40,6 +44,8 @@ pub(super) struct PlannedVolume {
     pub(super) volume: String,
     pub(super) data: DataSource,
     pub(super) record: Option<VolumeInfo>,
+    /// Name of the VolumeSnapshot that the claim names in the backup.
+    pub(super) snapshot: Option<String>,
 }
 
 /// The claims and the PersistentVolumes of a backup.
@@ -54,8 +60,8 @@ pub(super) struct VolumeObjects {
 #[derive(Debug)]
 struct ClaimObject {
     volume: String,
-    /// Whether it names a CSI snapshot.
-    has_snapshot: bool,
+    /// Name of its VolumeSnapshot.
+    snapshot: Option<String>,
 }
 
 #[derive(Debug)]
@@ -93,7 +99,7 @@ impl VolumeObjects {
                 let name = json::text(&claim, &["metadata"], "name").unwrap_or_default();
                 let object = ClaimObject {
                     volume: volume.to_owned(),
-                    has_snapshot: restore::snapshot_of_claim(&claim).is_some(),
+                    snapshot: restore::snapshot_of_claim(&claim).map(str::to_owned),
                 };
                 objects
                     .claims
@@ -140,7 +146,7 @@ impl VolumePlan {
         let mut plan = Self::default();
         let mut kept_volumes = BTreeSet::new();
         let mut warnings = Vec::new();
-        for (claim, name, csi) in objects.each() {
+        for (claim, name, snapshot) in objects.each() {
             let record = claim
                 .and_then(|(namespace, claim)| by_claim.get(&(namespace.as_str(), claim.as_str())))
                 .or_else(|| by_volume.get(name))
@@ -149,7 +155,7 @@ impl VolumePlan {
             let failed = snapshots.failed.contains(name);
             let evidence = Evidence {
                 native: snapshots.usable.contains(name),
-                csi: csi && snapshots.csi,
+                csi: snapshot.is_some() && snapshots.csi,
                 kept: volume.is_some_and(|volume| volume.is_kept),
                 failed,
                 volume: volume.map(|volume| volume.stored).unwrap_or_default(),
@@ -168,6 +174,7 @@ impl VolumePlan {
                     volume: name.to_owned(),
                     data,
                     record: record.cloned(),
+                    snapshot: snapshot.map(str::to_owned),
                 };
                 plan.by_claim.insert(claim.clone(), planned);
             }
@@ -205,6 +212,7 @@ impl VolumePlan {
                 volume: String::new(),
                 data: DataSource::Repository,
                 record: None,
+                snapshot: None,
             };
             let key = (volume.namespace.clone(), claim.clone());
             let planned = self.by_claim.entry(key).or_insert(none);
@@ -217,23 +225,23 @@ impl VolumePlan {
 
 impl VolumeObjects {
     /// Each volume that a claim names, and each other one: the namespace and name of the claim, the
-    /// name of the volume, and whether the claim names a CSI snapshot.
-    fn each(&self) -> impl Iterator<Item = (Option<&(String, String)>, &str, bool)> {
+    /// name of the volume, and the name of the claim's CSI snapshot.
+    fn each(&self) -> impl Iterator<Item = (Option<&(String, String)>, &str, Option<&str>)> {
         let claimed: BTreeSet<&str> = self
             .claims
             .values()
             .map(|claim| claim.volume.as_str())
             .collect();
-        let of_claims = self
-            .claims
-            .iter()
-            .map(|(key, claim)| (Some(key), claim.volume.as_str(), claim.has_snapshot));
+        let of_claims = self.claims.iter().map(|(key, claim)| {
+            let snapshot = claim.snapshot.as_deref();
+            (Some(key), claim.volume.as_str(), snapshot)
+        });
         let others = self
             .volumes
             .iter()
             .map(|volume| volume.name.as_str())
             .filter(move |name| !claimed.contains(name))
-            .map(|name| (None, name, false));
+            .map(|name| (None, name, None));
         of_claims.chain(others)
     }
 }
@@ -249,7 +257,7 @@ mod tests {
         let claims = claims.iter().map(|(claim, volume, has_snapshot)| {
             let object = ClaimObject {
                 volume: (*volume).to_owned(),
-                has_snapshot: *has_snapshot,
+                snapshot: has_snapshot.then(|| "snapshot".to_owned()),
             };
             (("a".to_owned(), (*claim).to_owned()), object)
         });

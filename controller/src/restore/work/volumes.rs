@@ -23,6 +23,7 @@ use super::{
 use crate::{
     restore::{
         about::About,
+        drill::volumes,
         volume_outcomes::{DataOutcome, ExistingData, PlannedClaim},
     },
     volumes::data_mover::claim_in_use,
@@ -49,6 +50,10 @@ impl Restoring<'_> {
         self.report.watch_pods(self.pods_of_repository());
         // The plan has what is needed of them.
         self.saved.records = Vec::new();
+        if self.drill().is_some() {
+            // A drill uses no volume that exists.
+            plan.kept_volumes = Arc::default();
+        }
         self.rules.kept_volumes = Arc::clone(&plan.kept_volumes);
         self.plan = plan;
     }
@@ -77,8 +82,9 @@ impl Restoring<'_> {
         else {
             return;
         };
-        // The data mover sets the properties of a volume that it has filled.
-        if !matches!(data, DataSource::Moved(_)) {
+        // The data mover sets the properties of a volume that it has filled. Volumes of a drill are
+        // to be deleted with their claims.
+        if !matches!(data, DataSource::Moved(_)) && self.drill().is_none() {
             let provisioned = ProvisionedClaim::of(namespace, claim.name, record);
             self.plan.provisioned.lock().extend(provisioned);
         }
@@ -97,7 +103,8 @@ impl Restoring<'_> {
         })
     }
 
-    /// The properties that the backup's volumes had, of claims whose data our data mover restores.
+    /// The properties that the backup's volumes had, of claims whose data our data mover restores. In
+    /// a drill those by which the volumes are deleted with their claims.
     fn properties_of_moved(&self) -> ClaimProperties {
         let moved = self
             .plan
@@ -106,7 +113,11 @@ impl Restoring<'_> {
             .filter(|(_, planned)| matches!(planned.data, DataSource::Moved(_)));
         moved
             .filter_map(|(claim, planned)| {
-                let properties = planned.record.as_ref()?.pv_info.clone()?;
+                let properties = if self.drill().is_some() {
+                    volumes::properties()
+                } else {
+                    planned.record.as_ref()?.pv_info.clone()?
+                };
                 Some((claim.clone(), properties))
             })
             .collect()
@@ -187,7 +198,9 @@ impl Restoring<'_> {
                 data,
                 existing: self.existing_data(namespace, name),
             };
-            let outcome = outcomes.of_claim(claim, wanted, &entries);
+            let outcome = outcomes
+                .of_claim(claim, wanted, &entries)
+                .map(|outcome| self.outcome_in_drill(claim, outcome));
             let lost = self.report_data(Scope::Namespace(namespace), outcome);
             if lost.is_some() && matches!(data, DataSource::Moved(_)) {
                 // Its data was requested before it was known that the claim does not get it.

@@ -240,9 +240,13 @@ const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 /// Whether a volume was made for the claim that it is bound to. A claim is also bound to any free
 /// volume of its class that is large enough, whatever data source it names (kubernetes#101878):
 /// such a volume may hold other data.
-pub(super) fn is_made_for_claim(volume: &PersistentVolume) -> bool {
-    let annotations = volume.annotations();
-    annotations.contains_key(PROVISIONED_BY) && !annotations.contains_key(BOUND_BY_CONTROLLER)
+pub(crate) fn is_made_for_claim(volume: &PersistentVolume) -> bool {
+    is_provisioned(volume) && !volume.annotations().contains_key(BOUND_BY_CONTROLLER)
+}
+
+/// Whether a provisioner made a volume, for whichever claim.
+pub(crate) fn is_provisioned(volume: &PersistentVolume) -> bool {
+    volume.annotations().contains_key(PROVISIONED_BY)
 }
 
 #[cfg(test)]

@@ -9,4 +9,4 @@ pub(crate) mod restore;
 pub mod tidy;
 
 pub use super::gated_writes::WriteGate;
-pub use api::{SNAPSHOTS, SnapshotApi};
+pub use api::{CONTENTS, SNAPSHOTS, SnapshotApi};

@@ -25,6 +25,9 @@ api_part! {
         /// Types to restore besides those that have no effect outside of their namespace, such as
         /// `certificates.cert-manager.io`.
         additional_resources?: Vec<String>,
+        /// Whether claims are restored, too, whose data the backup has in CSI snapshots or in the
+        /// bucket. Their volumes are new ones, and are removed with the scratch namespaces.
+        volumes?: bool,
         /// Whether hooks of the restore run in its pods.
         hooks?: bool,
         /// Time to wait for workloads to become ready; unset: 10m.

@@ -27,7 +27,7 @@ const MAX_CHECK_NAME_CHARS: usize = 40;
 /// Objects whose values no expression reads.
 const SECRETS: &str = "secrets";
 /// Types that no drill restores.
-const NEVER_RESTORED: [&str; 4] = [CLAIMS, VOLUMES, DEFINITIONS, NAMESPACES];
+const NEVER_RESTORED: [&str; 3] = [VOLUMES, DEFINITIONS, NAMESPACES];
 
 /// Errors in the drills of a schedule.
 pub(super) fn scheduled_drill(spec: &ScheduledDrill) -> Vec<Finding> {
@@ -81,9 +81,12 @@ pub(super) fn restore_drill(spec: &RestoreSpec, found: &mut Findings) {
         let message = "has to be false for a drill: cluster-scoped objects have effects everywhere";
         found.say("spec.includeClusterResources", message);
     }
-    if spec.restore_pvs != Some(false) {
-        let message =
-            "has to be false for a drill, which restores no volumes: its pods get empty ones";
+    if spec.restore_pvs != Some(drill.settings.volumes) {
+        let message = if drill.settings.volumes {
+            "has to be true for a drill with spec.drill.volumes"
+        } else {
+            "has to be false for a drill without spec.drill.volumes: its pods get empty volumes"
+        };
         found.say("spec.restorePVs", message);
     }
     let policies = [
@@ -159,7 +162,7 @@ fn settings(drill: &DrillSettings, namespaces: &[String], found: &mut Findings) 
     }
     for (at, name) in drill.additional_resources.iter().enumerate() {
         let field = format!("spec.drill.additionalResources[{at}]");
-        restored_type(field, name, found);
+        restored_type(field, name, drill.volumes, found);
     }
     positive("spec.drill.readyTimeout", drill.ready_timeout, found);
     if drill.checks.len() > MAX_CHECKS {
@@ -173,13 +176,19 @@ fn settings(drill: &DrillSettings, namespaces: &[String], found: &mut Findings) 
             let message = format!("{:?} is the name of another one, too", one.name);
             found.say(format!("{field}.name"), message);
         }
-        check(&field, one, namespaces, found);
+        check(&field, one, namespaces, drill.volumes, found);
     }
 }
 
-/// Errors in the name of a type that a drill is to restore, or to check.
-fn restored_type(field: String, name: &str, found: &mut Findings) {
-    if NEVER_RESTORED.contains(&name) {
+/// Errors in the name of a type that a drill is to restore, or to check. `volumes`: whether the
+/// drill restores claims.
+fn restored_type(field: String, name: &str, volumes: bool, found: &mut Findings) {
+    if name == CLAIMS {
+        if !volumes {
+            let message = format!("{name} are not restored by a drill without spec.drill.volumes");
+            found.say(field, message);
+        }
+    } else if NEVER_RESTORED.contains(&name) {
         found.say(field, format!("{name} are not restored by a drill"));
     } else if !is_object_name(name) {
         let message = format!(
@@ -189,7 +198,14 @@ fn restored_type(field: String, name: &str, found: &mut Findings) {
     }
 }
 
-fn check(field: &str, check: &DrillCheck, namespaces: &[String], found: &mut Findings) {
+/// Errors in a check. `volumes`: whether the drill restores claims.
+fn check(
+    field: &str,
+    check: &DrillCheck,
+    namespaces: &[String],
+    volumes: bool,
+    found: &mut Findings,
+) {
     let DrillCheck {
         name,
         namespace,
@@ -211,14 +227,14 @@ fn check(field: &str, check: &DrillCheck, namespaces: &[String], found: &mut Fin
     }
     positive(&format!("{field}.timeout"), *timeout, found);
     if check.expression.is_some() || check.resource.is_some() {
-        expression(field, check, found);
+        expression(field, check, volumes, found);
     } else {
         job(field, &check.job, found);
     }
 }
 
-/// Errors in a check by an expression.
-fn expression(field: &str, check: &DrillCheck, found: &mut Findings) {
+/// Errors in a check by an expression. `volumes`: whether the drill restores claims.
+fn expression(field: &str, check: &DrillCheck, volumes: bool, found: &mut Findings) {
     if !check.job.is_null() || check.timeout.is_some() {
         let message = "has an expression and a Job or its timeout; make two checks of it";
         found.say(field, message);
@@ -232,7 +248,7 @@ fn expression(field: &str, check: &DrillCheck, found: &mut Findings) {
             let message = "values of secrets are not read by expressions; check them by a Job";
             found.say(format!("{field}.resource"), message);
         }
-        Some(resource) => restored_type(format!("{field}.resource"), resource, found),
+        Some(resource) => restored_type(format!("{field}.resource"), resource, volumes, found),
     }
     let text = check.expression.as_deref().unwrap_or_default();
     if let Err(why) = Expression::parse(text) {
@@ -289,7 +305,7 @@ mod tests {
     #[case::newest(json!({ "every": "24h" }), "")]
     #[case::everything(
         json!({ "every": "5m", "which": "all", "includedNamespaces": ["shop"], "quota": { "pods": "20", "requests.memory": "4Gi" },
-            "additionalResources": ["certificates.cert-manager.io"], "hooks": true, "readyTimeout": "1m", "requireReady": true,
+            "additionalResources": ["certificates.cert-manager.io"], "hooks": true, "volumes": true, "readyTimeout": "1m", "requireReady": true,
             "checks": [{ "name": "answers", "namespace": "shop", "job": job(), "timeout": "1m" },
                 { "name": "ready", "namespace": "shop", "resource": "deployments.apps", "expression": "objects.size() > 0" }] }),
         ""
@@ -318,8 +334,8 @@ mod tests {
             "additionalResources": ["persistentvolumeclaims", "Widget/x"], "readyTimeout": "0s" }),
         "spec.drill.which: \"oldest\" is not known; expected one of newest, random, all; spec.drill.includedNamespaces: \"sh*\" \
          cannot be the name of a namespace; a drill takes no globs; spec.drill.quota.pods: \"many\" is no quantity; give one such \
-         as \"20\" or \"4Gi\"; spec.drill.additionalResources[0]: persistentvolumeclaims are not restored by a drill; \
-         spec.drill.additionalResources[1]: \"Widget/x\" is no type; give the plural and the group, such as \
+         as \"20\" or \"4Gi\"; spec.drill.additionalResources[0]: persistentvolumeclaims are not restored by a drill \
+         without spec.drill.volumes; spec.drill.additionalResources[1]: \"Widget/x\" is no type; give the plural and the group, such as \
          \"certificates.cert-manager.io\"; spec.drill.readyTimeout: 0s is no time to wait; give one such as \"10m\""
     )]
     #[case::checks(
@@ -364,11 +380,28 @@ mod tests {
     #[case::nothing(json!({}), "")]
     #[case::no_drill(json!({ "drill": null, "includeClusterResources": true }), "")]
     #[case::hooks(json!({ "hooks": {}, "drill": { "hooks": true } }), "")]
+    #[case::volumes(
+        json!({ "restorePVs": true, "drill": { "volumes": true, "checks": [
+            { "name": "a", "namespace": "shop", "resource": "persistentvolumeclaims", "expression": "objects.size() == 1" }] } }),
+        ""
+    )]
+    #[case::volumes_that_are_not_wanted(
+        json!({ "drill": { "volumes": true } }),
+        "spec.restorePVs: has to be true for a drill with spec.drill.volumes"
+    )]
+    #[case::volumes_without_the_field(
+        json!({ "restorePVs": true }),
+        "spec.restorePVs: has to be false for a drill without spec.drill.volumes: its pods get empty volumes"
+    )]
+    #[case::no_boolean(
+        json!({ "drill": { "volumes": "data" } }),
+        "spec.drill.volumes: invalid type: string \"data\", expected a boolean"
+    )]
     #[case::everything_at_once(
         json!({ "includeClusterResources": null, "restorePVs": null, "existingResourcePolicy": "update", "hooks": {}, "prune": true,
             "namespaceMapping": { "shop": "shop-copy" } }),
         "spec.includeClusterResources: has to be false for a drill: cluster-scoped objects have effects everywhere; spec.restorePVs: \
-         has to be false for a drill, which restores no volumes: its pods get empty ones; spec.existingResourcePolicy: has to be \
+         has to be false for a drill without spec.drill.volumes: its pods get empty volumes; spec.existingResourcePolicy: has to be \
          \"none\" for a drill, which changes nothing that exists; spec.prune: removes objects, and a drill has nothing to remove: its \
          namespaces are new; unset one of them; spec.hooks: are not run by a drill unless spec.drill.hooks is \
          true; set that, or remove them; spec.namespaceMapping.shop: has to be a scratch namespace: drill-, 8 hex digits, a dash \

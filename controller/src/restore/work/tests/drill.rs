@@ -3,7 +3,8 @@
 use backup_core::{
     api::DrillSpec,
     drill::restore_spec,
-    labels::{DRILL_LABEL, RESTORE_NAME},
+    labels::{DRILL_LABEL, RESTORE_NAME, csi::VOLUME_SNAPSHOT_NAME},
+    volume_data::MissingData,
 };
 
 use super::*;
@@ -178,4 +179,223 @@ async fn the_first_items_are_restored_when_the_api_server_knows_the_new_quota() 
         first(format!("PATCH {quota}")) < first(format!("POST {pods}")),
         "{lines:?}"
     );
+}
+
+/// A claim of the backup with this volume, of class `fast`.
+fn claim(name: &str, volume: &str) -> (&'static str, Option<&'static str>, Value) {
+    let more = json!({ "metadata": { "namespace": "a" },
+        "spec": { "volumeName": volume, "storageClassName": "fast" } });
+    let claim = with(item("v1", "PersistentVolumeClaim", name), &more);
+    ("persistentvolumeclaims", Some("a"), claim)
+}
+
+/// A VolumeSnapshot of the backup, with this content.
+fn snapshot(name: &str, content: &str) -> (&'static str, Option<&'static str>, Value) {
+    let more = json!({ "metadata": { "namespace": "a" },
+        "spec": { "source": { "persistentVolumeClaimName": "data" } },
+        "status": { "boundVolumeSnapshotContentName": content } });
+    let of_group = format!("{SNAPSHOT_GROUP}/v1");
+    let snapshot = with(item(&of_group, "VolumeSnapshot", name), &more);
+    (
+        "volumesnapshots.snapshot.storage.k8s.io",
+        Some("a"),
+        snapshot,
+    )
+}
+
+/// A claim with a CSI snapshot, one whose volume would be restored itself, a snapshot of a user, and
+/// a workload that uses both claims.
+fn items_with_volumes() -> Vec<(&'static str, Option<&'static str>, Value)> {
+    let mut data = claim("data", "pv-data");
+    data.2["metadata"]["annotations"] = json!({ VOLUME_SNAPSHOT_NAME: "s" });
+    let content = json!({
+        "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent",
+        "metadata": { "name": "c" },
+        "spec": { "deletionPolicy": "Delete", "driver": "disk", "source": { "volumeHandle": "v" },
+            "volumeSnapshotRef": { "namespace": "a", "name": "s" } },
+        "status": { "snapshotHandle": "h" },
+    });
+    let volume = json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": "pv-kept" },
+        "spec": { "persistentVolumeReclaimPolicy": "Retain", "claimRef": { "namespace": "a", "name": "kept" } },
+    });
+    let volumes = ["data", "kept"]
+        .map(|name| json!({ "name": name, "persistentVolumeClaim": { "claimName": name } }));
+    let pods = json!({ "spec": { "template": { "spec": { "volumes": volumes } } } });
+    vec![
+        snapshot("s", "c"),
+        snapshot("of-user", "gone"),
+        (
+            "volumesnapshotcontents.snapshot.storage.k8s.io",
+            None,
+            content,
+        ),
+        data,
+        claim("kept", "pv-kept"),
+        ("persistentvolumes", None, volume),
+        (
+            "deployments.apps",
+            Some("a"),
+            with(item("apps/v1", "Deployment", "web"), &pods),
+        ),
+    ]
+}
+
+const CONTENTS: &str = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents";
+
+/// A server with the class of the claims.
+fn server_with_class() -> FakeApi {
+    let fake = fake::server();
+    let class = json!({ "metadata": { "name": "fast" }, "provisioner": "disk" });
+    fake.put("/apis/storage.k8s.io/v1/storageclasses/fast", class);
+    fake
+}
+
+#[tokio::test]
+async fn a_drill_of_volumes_makes_new_ones_of_the_snapshots_of_the_backup() {
+    let fake = server_with_class();
+    let (claimed, calls) = (Footprint::everything(), fake::calls(&fake));
+    let snapshots =
+        format!("/apis/snapshot.storage.k8s.io/v1/namespaces/{SCRATCH}/volumesnapshots/");
+    let becomes_ready = async {
+        while fake.under(&snapshots).is_empty() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        for path in fake.under(&snapshots).into_keys() {
+            fake.edit(&path, |snapshot| {
+                snapshot["status"] = json!({ "readyToUse": true });
+            });
+        }
+    };
+    let items = items_with_volumes();
+    let drill = spec(&json!({ "volumes": true }));
+    let world = World::new(&fake, &calls, &claimed);
+    let ((report, done), ()) = futures::join!(world.run(&items, drill), becomes_ready);
+    done.unwrap();
+    assert_eq!(report.counts().1, 0);
+    assert_eq!(report.summary().left.left_out_items(), 2);
+
+    let contents = fake.under(CONTENTS);
+    let [content] = contents.values().collect::<Vec<_>>()[..] else {
+        panic!("{contents:?}")
+    };
+    assert_eq!(content["metadata"]["labels"][DRILL_LABEL], "uid-r");
+    assert_eq!(content["spec"]["deletionPolicy"], "Retain");
+    assert_eq!(content["spec"]["source"], json!({ "snapshotHandle": "h" }));
+    let reference = &content["spec"]["volumeSnapshotRef"];
+    assert_eq!(reference["namespace"], SCRATCH);
+    assert_eq!(fake.under(&snapshots).len(), 1, "one of a user is left out");
+
+    let in_scratch =
+        |group: &str, place: &str| fake.get(&format!("/{group}/namespaces/{SCRATCH}/{place}"));
+    let data = in_scratch("api/v1", "persistentvolumeclaims/data").unwrap();
+    assert_eq!(data["spec"]["volumeName"], Value::Null);
+    assert_eq!(data["spec"]["dataSourceRef"]["name"], reference["name"]);
+    let kept = in_scratch("api/v1", "persistentvolumeclaims/kept");
+    assert_eq!(kept, None);
+    assert!(!posts(&fake).contains(&"/api/v1/persistentvolumes".to_owned()));
+    let web = in_scratch("apis/apps/v1", "deployments/web").unwrap();
+    let expected = json!([
+        { "name": "data", "persistentVolumeClaim": { "claimName": "data" } },
+        { "name": "kept", "emptyDir": {} },
+    ]);
+    assert_eq!(web["spec"]["template"]["spec"]["volumes"], expected);
+    let quota = in_scratch("api/v1", "resourcequotas/drill").unwrap();
+    assert_eq!(quota["spec"]["hard"]["persistentvolumeclaims"], "1");
+
+    let files = report.into_files();
+    let warnings = &files.results.warnings.namespaces[SCRATCH];
+    assert_says!(
+        warnings.join("; "),
+        "claim \"kept\" is left out, and its pods get an empty volume",
+        "a drill uses no volume that exists"
+    );
+    let missing = MissingData::of(&files.volume_info).unwrap();
+    let names: Vec<&String> = missing.volumes.keys().collect();
+    assert_eq!(names, [&format!("{SCRATCH}/kept")]);
+}
+
+/// The record of claim `data`, whose data our data mover has put into the repository.
+fn moved() -> SavedVolumes {
+    let record = json!({ "pvcNamespace": "a", "pvcName": "data", "pvName": "pv-data", "backupMethod": "CSISnapshot",
+        "snapshotDataMoved": true, "result": "succeeded", "pvInfo": { "reclaimPolicy": "Retain", "labels": { "team": "a" } },
+        "snapshotDataMovementInfo": { "dataMover": "backup-mover", "snapshotHandle": "k1", "size": 7 } });
+    SavedVolumes {
+        records: vec![VolumeInfo::of(&record).unwrap()],
+        in_repository: Vec::new(),
+    }
+}
+
+/// Restores claim `data`, whose data was moved, by a drill with these settings.
+async fn drill_of_moved_data(fake: &FakeApi, has_mover: bool, drill: &Value) -> Report {
+    let (claimed, calls) = (Footprint::everything(), fake::calls(fake));
+    let world = World {
+        saved: moved(),
+        has_mover,
+        ..World::new(fake, &calls, &claimed)
+    };
+    let items = [
+        claim("data", "pv-data"),
+        stored_item("configmaps", "v1 ConfigMap", "a/c"),
+    ];
+    let (report, done) = world.run(&items, spec(drill)).await;
+    done.unwrap();
+    report
+}
+
+const DOWNLOADS: &str = "/apis/velero.io/v2alpha1/namespaces/velero/datadownloads/";
+
+#[tokio::test]
+async fn moved_data_comes_into_a_volume_that_is_deleted_with_its_claim() {
+    let fake = server_with_class();
+    let drill = json!({ "volumes": true });
+    let report = drill_of_moved_data(&fake, true, &drill).await;
+    assert_eq!(report.counts(), (0, 0));
+    let downloads = fake.under(DOWNLOADS);
+    let [download] = downloads.values().collect::<Vec<_>>()[..] else {
+        panic!("{downloads:?}")
+    };
+    assert_eq!(download["spec"]["targetVolume"]["namespace"], SCRATCH);
+    let annotations = &download["metadata"]["annotations"];
+    let properties = annotations["backup-controller/volume-properties"].as_str();
+    let properties: Value = serde_json::from_str(properties.unwrap()).unwrap();
+    assert_eq!(
+        properties,
+        json!({ "reclaimPolicy": "Delete", "labels": {} })
+    );
+    let claim = format!("/api/v1/namespaces/{SCRATCH}/persistentvolumeclaims/data");
+    let claim = fake.get(&claim).unwrap();
+    assert_eq!(claim["spec"]["dataSourceRef"]["kind"], "DataDownload");
+}
+
+#[tokio::test]
+async fn data_that_cannot_be_restored_leaves_its_claim_out() {
+    for (has_mover, drill, warnings) in
+        [(false, json!({ "volumes": true }), 1), (true, json!({}), 0)]
+    {
+        let fake = fake::server();
+        let report = drill_of_moved_data(&fake, has_mover, &drill).await;
+        assert_eq!(report.counts(), (warnings, 0), "{drill}");
+        assert_eq!(report.summary().left.left_out_items(), 1, "{drill}");
+        assert_eq!(fake.under(DOWNLOADS).len(), 0, "{drill}");
+        let claims = format!("/api/v1/namespaces/{SCRATCH}/persistentvolumeclaims/");
+        assert_eq!(fake.under(&claims).len(), 0, "{drill}");
+    }
+}
+
+/// A claim may be bound to it, whatever data source it names (kubernetes#101878).
+#[tokio::test]
+async fn no_claim_is_made_while_a_free_volume_of_its_class_exists() {
+    for (class, errors) in [("fast", 1), ("slow", 0)] {
+        let fake = server_with_class();
+        let volume =
+            json!({ "metadata": { "name": "free" }, "spec": { "storageClassName": class } });
+        fake.put("/api/v1/persistentvolumes/free", volume);
+        let drill = json!({ "volumes": true });
+        let report = drill_of_moved_data(&fake, true, &drill).await;
+        assert_eq!(report.counts().1, errors, "{class}");
+        let results = serde_json::to_string(&report.into_files().results).unwrap();
+        let is_named = results.contains("PersistentVolume \\\"free\\\", which exists and is free");
+        assert_eq!(is_named, errors > 0, "{results}");
+    }
 }

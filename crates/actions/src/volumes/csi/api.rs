@@ -16,7 +16,7 @@ use backup_client::{
 };
 use backup_core::{
     api::{Backup, BackupPhase},
-    labels::{BACKUP_UID, SYNCED_FOR},
+    labels::{BACKUP_UID, DRILL_INSTALLATION_LABEL, SYNCED_FOR, valid_value},
     volume_info::CsiSnapshotInfo,
 };
 use backup_runtime::leader::Leadership;
@@ -31,7 +31,7 @@ use serde_json::{Value, json};
 use crate::volumes::gated_writes::{GatedWrites, RETRY_BUDGET, WriteGate, whole};
 
 pub const SNAPSHOTS: &str = "volumesnapshots.snapshot.storage.k8s.io";
-pub(crate) const CONTENTS: &str = "volumesnapshotcontents.snapshot.storage.k8s.io";
+pub const CONTENTS: &str = "volumesnapshotcontents.snapshot.storage.k8s.io";
 pub(crate) const CLASSES: &str = "volumesnapshotclasses.snapshot.storage.k8s.io";
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -263,6 +263,13 @@ impl SnapshotApi {
     /// The contents that were created for a backup of this uid when it was imported from a bucket.
     pub async fn synced_for(&self, uid: &str) -> Result<Vec<DynamicObject>, kube::Error> {
         self.labelled(&self.contents(), SYNCED_FOR, uid).await
+    }
+
+    /// The contents that drills of the installation in this namespace have created.
+    pub async fn of_drills(&self, installation: &str) -> Result<Vec<DynamicObject>, kube::Error> {
+        let own = valid_value(installation);
+        self.labelled(&self.contents(), DRILL_INSTALLATION_LABEL, &own)
+            .await
     }
 
     pub async fn create_content(&self, object: &DynamicObject) -> Result<(), kube::Error> {
