@@ -13,7 +13,6 @@ use kube::ResourceExt as _;
 
 use super::RETRY_INTERVAL;
 
-
 /// How often a schedule asks for a verification or a drill, and of which backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {

@@ -107,9 +107,9 @@ async fn no_namespace_is_removed_before_its_volumes_are_prepared() {
     });
     setup.run_to_the_end(&Value::Null).await;
     assert_eq!(policy(&setup, "new"), "Delete");
-    let patch = format!("PATCH {path}");
-    assert_eq!(setup.fake.count(&patch), 2);
-    let prepared = setup.fake.log().iter().rposition(|line| *line == patch);
+    let request = format!("PATCH {path}");
+    assert_eq!(setup.fake.count(&request), 2);
+    let prepared = setup.fake.log().iter().rposition(|line| *line == request);
     let removal = position(&setup, "DELETE /api/v1/namespaces/");
     assert!(prepared.unwrap() < removal);
 }
