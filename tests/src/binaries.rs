@@ -300,6 +300,21 @@ pub(crate) fn build_helm() -> anyhow::Result<PathBuf> {
     )
 }
 
+/// Builds the registry of images (`tests/registry`). Returns its path.
+pub(crate) fn build_registry() -> anyhow::Result<PathBuf> {
+    build_go("registry", ".", "registry", "a registry from Go modules")
+}
+
+/// Builds oras (`tests/registry`). Returns its path.
+pub(crate) fn build_oras() -> anyhow::Result<PathBuf> {
+    build_go(
+        "registry",
+        "oras.land/oras/cmd/oras",
+        "oras",
+        "oras from Go modules: about a quarter of a minute on 2 cores, once",
+    )
+}
+
 /// Builds restic (`tests/movers`). Returns its path. It needs Go: see `go_available`.
 pub fn build_restic() -> anyhow::Result<PathBuf> {
     build_go(

@@ -9,6 +9,7 @@ mod images;
 pub mod loops;
 pub mod machine;
 mod postgres;
+mod registry;
 mod restic;
 mod shop;
 
@@ -23,10 +24,13 @@ use anyhow::{Context as _, ensure};
 use backup_core::api::{BackupStorageLocation, LocationPhase};
 use csi::Csi;
 use images::Images;
-pub use images::{TOOLS, image_of};
-use k8s_openapi::api::core::v1::Node as NodeObject;
+pub use images::{PROGRAMS as IMAGES, TOOLS, image_of};
+use k8s_openapi::{ByteString, api::core::v1::Node as NodeObject};
 use kube::{Api, Client};
 pub use postgres::{POSTGRES, POSTGRES_USER, postgres_version};
+pub use registry::{
+    Artefact, Registry, Release, architecture, build_registry_programs, signature_tag,
+};
 pub use restic::has_restic;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -38,6 +42,7 @@ use crate::{
     api::ApiExt as _,
     binaries::{Programs, build_clients, build_dns, build_node_programs},
     control_plane::ControlPlane,
+    helm::Helm,
     install::{NAMESPACE, ensure_secret},
     kubectl::Kubectl,
     kubectl_backup::Ran,
@@ -53,6 +58,8 @@ use crate::{
 pub(crate) const ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 /// The node's name.
 pub const NAME: &str = "node";
+/// Folder with a folder for each registry that the node may pull from. In containerd.toml, too.
+const REGISTRIES: &str = "/run/registries";
 const START: Duration = Duration::from_mins(1);
 
 /// A running node and its cluster. Everything ends when this is dropped.
@@ -71,6 +78,8 @@ pub struct Node {
     /// Scheduler, proxy and CoreDNS.
     others: [Process; 3],
     programs: Programs,
+    /// Certificate (PEM) of the authority of the store.
+    authority: String,
     folder: TempDir,
 }
 
@@ -114,6 +123,7 @@ impl Node {
             csi,
             others,
             programs,
+            authority: authority.ca_pem(),
             folder,
         };
         node.wait_ready()
@@ -149,6 +159,19 @@ impl Node {
     /// Creates the location `default` for the bucket, and its credentials as the README does, and
     /// waits until it is available: the store's certificate is signed by an authority in the image.
     pub async fn create_location(&self) -> anyhow::Result<()> {
+        self.locate(json!({ "bucket": BUCKET })).await
+    }
+
+    /// Like [`Self::create_location`], for images of a release: they do not have the authority, so
+    /// the location names it. The backups are in this folder of the bucket.
+    pub async fn create_location_with_authority(&self, folder: &str) -> anyhow::Result<()> {
+        let authority = ByteString(self.authority.clone().into_bytes());
+        self.locate(json!({ "bucket": BUCKET, "prefix": folder, "caCert": authority }))
+            .await
+    }
+
+    /// Creates the location `default` for a part of the object storage.
+    async fn locate(&self, object_storage: Value) -> anyhow::Result<()> {
         ensure_secret(
             &self.client,
             NAMESPACE,
@@ -160,6 +183,7 @@ impl Node {
         let locations: Api<BackupStorageLocation> = Api::namespaced(self.client.clone(), NAMESPACE);
         let mut spec =
             S3::location_spec(BUCKET, &format!("https://{}", self.store_front.address()));
+        spec["objectStorage"] = object_storage;
         spec["default"] = json!(true);
         let location = BackupStorageLocation::new("default", serde_json::from_value(spec)?);
         locations.create_object(&location).await?;
@@ -182,7 +206,17 @@ impl Node {
 
     /// Our kubectl plugin as the cluster's administrator.
     pub fn kubectl_backup(&self) -> KubectlBackup {
-        KubectlBackup::new(&self.programs.kubectl_backup, self.plane.admin_kubeconfig())
+        self.kubectl_backup_of(&self.programs.kubectl_backup)
+    }
+
+    /// This version of our kubectl plugin as the cluster's administrator.
+    pub fn kubectl_backup_of(&self, program: &Path) -> KubectlBackup {
+        KubectlBackup::new(program, self.plane.admin_kubeconfig())
+    }
+
+    /// Helm as the cluster's administrator.
+    pub fn helm(&self) -> anyhow::Result<Helm> {
+        Helm::new(self.plane.admin_kubeconfig(), self.folder())
     }
 
     pub fn folder(&self) -> &Path {
@@ -314,6 +348,13 @@ fn running(program: &str) -> anyhow::Result<Vec<Pid>> {
     Ok(found)
 }
 
+/// Tells the container runtime how to pull from a registry. It reads this at each pull.
+fn allow_pulls(registry: &str, hosts: &str) -> anyhow::Result<()> {
+    let folder = Path::new(REGISTRIES).join(registry);
+    std::fs::create_dir_all(&folder)?;
+    Ok(std::fs::write(folder.join("hosts.toml"), hosts)?)
+}
+
 /// Starts the container runtime, and imports the images.
 async fn start_containerd(
     folder: &Path,
@@ -321,13 +362,9 @@ async fn start_containerd(
     authority: String,
 ) -> anyhow::Result<Process> {
     const SOCKET: &str = "/run/containerd/containerd.sock";
-    // In containerd.toml, too.
-    const REGISTRIES: &str = "/run/registries/_default";
     std::fs::create_dir_all("/run/cni")?;
     std::fs::write("/run/cni/pods.conflist", include_str!("node/network.json"))?;
-    std::fs::create_dir_all(REGISTRIES)?;
-    let registry = Path::new(REGISTRIES).join("hosts.toml");
-    std::fs::write(registry, include_str!("node/registry.toml"))?;
+    allow_pulls("_default", include_str!("node/registry.toml"))?;
     let config = folder.join("containerd.toml");
     std::fs::write(&config, include_str!("node/containerd.toml"))?;
     let flags = vec!["--config".to_owned(), config.display().to_string()];

@@ -82,26 +82,29 @@ impl Process {
         mut args: Vec<String>,
         folder: &Path,
     ) -> anyhow::Result<Self> {
-        std::fs::create_dir_all(folder)?;
         args.splice(0..0, [component.to_owned(), format!("--listen={address}")]);
-        let program = build_control_plane()?;
-        let mut process = Self::start(
-            Spec {
-                name: component.to_owned(),
-                program,
-                args,
-                env: BTreeMap::new(),
-            },
-            folder,
-        )?;
-        until(
-            &format!("{component} listens"),
-            Duration::from_secs(20),
-            async || {
-                process.check()?;
-                anyhow::Ok(TcpStream::connect(address).await.is_ok())
-            },
-        )
+        let spec = Spec {
+            name: component.to_owned(),
+            program: build_control_plane()?,
+            args,
+            env: BTreeMap::new(),
+        };
+        Self::start_listening(spec, address, folder).await
+    }
+
+    /// Starts a server, and waits until it listens on this address.
+    pub(crate) async fn start_listening(
+        spec: Spec,
+        address: SocketAddr,
+        folder: &Path,
+    ) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(folder)?;
+        let what = format!("{} listens", spec.name);
+        let mut process = Self::start(spec, folder)?;
+        until(&what, Duration::from_secs(20), async || {
+            process.check()?;
+            anyhow::Ok(TcpStream::connect(address).await.is_ok())
+        })
         .await?;
         Ok(process)
     }

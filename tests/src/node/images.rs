@@ -23,7 +23,7 @@ use crate::{
 pub const TOOLS: &str = "tools:tests";
 
 /// Programs of the project that have an image.
-pub(super) const PROGRAMS: [&str; 3] = ["backup-webhook", "backup-controller", "backup-mover"];
+pub const PROGRAMS: [&str; 3] = ["backup-webhook", "backup-controller", "backup-mover"];
 
 /// The image of a program under its name in `deploy/`.
 pub fn image_of(program: &str) -> String {

@@ -27,7 +27,7 @@ use crate::{
 /// This variable is set inside.
 const INSIDE: &str = "BACKUP_TESTS_NODE";
 /// Programs of a node, and their Debian packages.
-const NEEDED: [(&str, &str); 12] = [
+const NEEDED: [(&str, &str); 13] = [
     ("containerd", "containerd"),
     ("containerd-shim-runc-v2", "containerd"),
     ("ctr", "containerd"),
@@ -40,6 +40,7 @@ const NEEDED: [(&str, &str); 12] = [
     ("unshare", "util-linux"),
     ("setpriv", "util-linux"),
     ("strip", "binutils"),
+    ("openssl", "openssl"),
 ];
 /// Files of a node, and their Debian packages.
 const FILES: [(&str, &str); 2] = [

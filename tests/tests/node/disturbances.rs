@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use backup_core::{
-    api::{Backup, BackupPhase, BackupSpec, Restore, RestorePhase, RestoreSpec},
-    labels::ON_CONFLICT_ANNOTATION,
-};
+use backup_core::api::{Backup, BackupPhase, BackupSpec};
 use backup_tests::{
     api::ApiExt as _,
     install::{NAMESPACE, ensure_namespace},
@@ -82,81 +79,6 @@ pub(crate) async fn a_rollout_of_both_fails_no_creation(node: &mut Node) -> anyh
         "--wait",
     ];
     node.kubectl_backup().succeeds(&args).await.map(drop)
-}
-
-/// Another tag of the same images represents another version: there is only one so far.
-pub(crate) async fn a_rollout_to_another_tag_and_back_keeps_holds_and_the_queue(
-    node: &mut Node,
-) -> anyhow::Result<()> {
-    const QUEUED: &str = "queued";
-    let plugin = node.kubectl_backup();
-    node.tag_images("next").await?;
-    plugin
-        .succeeds(&[
-            "locks",
-            "hold",
-            "maintenance",
-            "--namespaces=held",
-            "--reason=a rollout",
-        ])
-        .await?;
-    let restores: Api<Restore> = Api::namespaced(node.client.clone(), NAMESPACE);
-    let spec = RestoreSpec {
-        backup_name: Some("first".to_owned()),
-        included_resources: vec!["configmaps".to_owned()],
-        included_namespaces: vec!["shop".to_owned()],
-        namespace_mapping: [("shop".to_owned(), "held".to_owned())].into(),
-        ..RestoreSpec::default()
-    };
-    let mut restore = Restore::new(QUEUED, spec);
-    restore
-        .annotations_mut()
-        .insert(ON_CONFLICT_ANNOTATION.to_owned(), "queue".to_owned());
-    restores.create_object(&restore).await?;
-    let creations = Creations::begin(node).await?;
-    for tag in ["next", concat!("v", env!("CARGO_PKG_VERSION"))] {
-        plugin
-            .succeeds(&["upgrade", &format!("--tag={tag}"), "--timeout=90s"])
-            .await?;
-        for program in PROGRAMS {
-            for pod in pods(node, program).await? {
-                let image = pod
-                    .spec
-                    .as_ref()
-                    .and_then(|spec| spec.containers.first()?.image.as_deref());
-                ensure!(
-                    image.is_some_and(|image| image.ends_with(&format!("{program}:{tag}"))),
-                    "{image:?}"
-                );
-            }
-        }
-        let locks = plugin.succeeds(&["locks"]).await?.stdout;
-        ensure!(
-            locks.contains("maintenance") && locks.contains(QUEUED),
-            "with {tag}: {locks}"
-        );
-        let phase = restores.get(QUEUED).await?.status.phase;
-        ensure!(
-            phase.is_none_or(|phase| phase == RestorePhase::New),
-            "with {tag} it began within a hold"
-        );
-    }
-    tokio::time::sleep(Duration::from_secs(6)).await;
-    creations.end_without_failure().await?;
-    plugin
-        .succeeds(&[
-            "locks",
-            "release",
-            "hold/maintenance",
-            "--reason=it is over",
-            "--yes",
-        ])
-        .await?;
-    let completed = |restore: &Restore| restore.status.phase == Some(RestorePhase::Completed);
-    restores
-        .wait_until(QUEUED, "is completed", SOON, completed)
-        .await
-        .map(drop)
 }
 
 /// Any client that reaches a port can send anything. The limit is that of `deploy/`.

@@ -2,7 +2,8 @@
 //!
 //! The tests run one after another on one node, and each continues from the state that the one
 //! before has left: installed, used, disturbed, removed. If no node can be made, they are skipped
-//! with the reason.
+//! with the reason. Arguments choose tests by parts of their names; the tests of a release, the last
+//! two, begin with a cluster without an installation, and can be chosen alone.
 
 mod creations;
 mod database;
@@ -13,6 +14,8 @@ mod drills;
 mod faults;
 mod in_place;
 mod installation;
+mod published;
+mod rollouts;
 mod steps;
 mod volumes;
 mod writer;
@@ -24,7 +27,7 @@ use std::{
 
 use backup_tests::{
     Skip,
-    node::{Node, machine},
+    node::{Node, build_registry_programs, machine},
 };
 use futures::future::LocalBoxFuture;
 
@@ -67,19 +70,22 @@ const TESTS: &[Test] = tests![
     disturbances::a_killed_webhook_is_out_of_the_way_within_seconds,
     disturbances::a_kubelet_that_is_killed_takes_no_pod_along,
     disturbances::a_rollout_of_both_fails_no_creation,
-    disturbances::a_rollout_to_another_tag_and_back_keeps_holds_and_the_queue,
+    rollouts::a_rollout_to_another_tag_and_back_keeps_holds_and_the_queue,
     disturbances::large_requests_by_the_hundred_take_no_webhook_beyond_its_limit,
     disturbances::a_backup_outlives_controllers_that_run_out_of_memory,
     disturbances::a_drain_waits_until_another_replica_is_ready,
     installation::an_upgrade_that_cannot_start_says_why_and_another_goes_on,
     installation::removal_leaves_what_the_programs_worked_on,
     installation::kustomize_installs_and_removes_the_same,
+    published::a_release_is_signed_and_installed_from_a_registry,
+    rollouts::from_the_last_release_to_this_version_and_back_no_work_fails,
 ];
 
 fn main() -> anyhow::Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let tests = chosen(&arguments);
     if arguments.iter().any(|argument| argument == "--list") {
-        for (name, _) in TESTS {
+        for (name, _) in &tests {
             println!("{name}: test");
         }
         return Ok(ExitCode::SUCCESS);
@@ -88,14 +94,15 @@ fn main() -> anyhow::Result<ExitCode> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()?;
-        return runtime.block_on(run());
+        return runtime.block_on(run(&tests));
     }
     if let Some(reason) = machine::missing()? {
-        for (name, _) in TESTS {
+        for (name, _) in &tests {
             println!("test {name} ... skipped: {reason}");
         }
         return Ok(ExitCode::SUCCESS);
     }
+    build_registry_programs()?;
     Ok(if machine::run_inside(&arguments, Stdio::null())? {
         ExitCode::SUCCESS
     } else {
@@ -103,13 +110,23 @@ fn main() -> anyhow::Result<ExitCode> {
     })
 }
 
-async fn run() -> anyhow::Result<ExitCode> {
+/// The tests whose names contain one of the arguments; without arguments, all.
+fn chosen(arguments: &[String]) -> Vec<Test> {
+    let parts = arguments.iter().filter(|one| !one.starts_with('-'));
+    let parts: Vec<&String> = parts.collect();
+    let tests = TESTS.iter().copied().filter(|(name, _)| {
+        parts.is_empty() || parts.iter().any(|part| name.contains(part.as_str()))
+    });
+    tests.collect()
+}
+
+async fn run(tests: &[Test]) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
     let mut node = Node::start().await?;
     println!("a node is ready ({:.1} s)", start.elapsed().as_secs_f64());
     let mut failed = Vec::new();
     let mut skipped = 0;
-    for (name, test) in TESTS {
+    for (name, test) in tests {
         let start = Instant::now();
         match test(&mut node).await {
             Ok(()) => println!(
@@ -130,7 +147,7 @@ async fn run() -> anyhow::Result<ExitCode> {
         println!("FAILED {name}");
     }
     let verdict = if failed.is_empty() { "ok" } else { "FAILED" };
-    let passed = TESTS.len() - failed.len() - skipped;
+    let passed = tests.len() - failed.len() - skipped;
     println!(
         "test result: {verdict}. {passed} passed; {} failed; {skipped} skipped; {} s",
         failed.len(),

@@ -150,6 +150,9 @@ async fn a_release_is_checked_before_anything_is_published(_: &mut World) -> any
             "cosign attest --yes --type cyclonedx",
             "helm lint --strict release/files/",
             "sha256sum --check SHA256SUMS",
+            // Tests on the real node read the variable.
+            "sudo --preserve-env=HOME,PATH,BACKUP_TESTS_LAST_RELEASE .ci/run",
+            "-p backup-core -p backup-lock -p backup-store --lib",
         ],
     )?;
     // The same programs as in CI, and the same version of cargo-deny.
