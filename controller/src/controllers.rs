@@ -129,7 +129,6 @@ impl Parts {
         all.extend([
             ("download", self.download()),
             ("server status", self.server_status()),
-            ("plugins", self.plugins()),
         ]);
         all
     }
@@ -339,11 +338,5 @@ impl Parts {
             .run(self.health.clone(), self.job.stop.clone())
             .map(Ok)
             .boxed()
-    }
-
-    fn plugins(&self) -> Controller {
-        let plugins = self.plugins.clone();
-        let stop = self.job.stop.clone();
-        async move { plugins.run(stop).await }.map(Ok).boxed()
     }
 }

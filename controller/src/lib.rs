@@ -59,7 +59,7 @@ use backup_runtime::{
 };
 use futures::future::BoxFuture;
 use kube::Client;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 pub use args::{Args, LogFormat, LogLevel, velero_flags::refusal_of_velero_flag};
@@ -79,6 +79,8 @@ use volumes::snapshot_locations::SnapshotLocations;
 /// Time for controllers to stop after the process was asked to end; the pod's grace period is a
 /// little longer.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(25);
+/// Time for plugins to stop after the controllers. They are killed then.
+const PLUGIN_STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Runs the controllers until SIGTERM or SIGINT.
 ///
@@ -179,6 +181,8 @@ async fn start(args: Args) -> anyhow::Result<()> {
     );
     let restores = Arc::new(restores);
     let files = download::files::serve(download.clone(), Planner::new(&job, Arc::clone(&restores)));
+    let is_engine = job.ledger.profile().engine;
+    let hosted = is_engine.then(|| run_plugins(plugins.clone(), stop.clone()));
     let controllers = controllers::run(Parts {
         args,
         notify,
@@ -191,12 +195,23 @@ async fn start(args: Args) -> anyhow::Result<()> {
         restores,
         download,
     });
-    tokio::select! {
-        result = work(controllers, elector, stop) => result,
+    let result = tokio::select! {
+        result = work(controllers, elector, stop.clone()) => result,
         result = async { server.await } => result.context("the health server ended"),
         result = files => result.context("the server of files ended"),
         error = moved => Err(error),
+    };
+    if let Some(hosted) = hosted.filter(|_| result.is_ok()) {
+        stop.cancel();
+        let _ = tokio::time::timeout(PLUGIN_STOP_TIMEOUT, hosted).await;
     }
+    result
+}
+
+/// Runs the plugins until `stop`. Not only where this replica leads: each one gives files, whose
+/// store may be a plugin's, and makes plans, which name the plugins.
+fn run_plugins(plugins: Host, stop: CancellationToken) -> JoinHandle<()> {
+    tokio::spawn(async move { plugins.run(stop).await })
 }
 
 fn warn_of_unknown_features(args: &Args) {

@@ -16,7 +16,7 @@ use std::{collections::BTreeMap, future::ready, sync::Arc, time::Duration};
 use backup_client::errors::{found, is_conflict};
 use backup_core::{
     api::{
-        Backup, BackupStorageLocation, DeleteBackupRequest,
+        Backup, BackupPhase, BackupStorageLocation, DeleteBackupRequest,
         delete_backup_request::DeleteBackupRequestSpec,
     },
     brake::Brake,
@@ -440,7 +440,8 @@ pub(crate) async fn kept(
 ) -> Result<Option<String>, ReconcileError> {
     let data = RetentionData::read(cluster, locations).await?;
     let name = backup.name_any();
-    let verdicts = data.judge().verdicts(&data.rules);
+    let judged = data.judge();
+    let verdicts = judged.verdicts(&data.rules);
     let why = verdicts.get(name.as_str()).and_then(|verdict| {
         if verdict.is_last_good {
             Some("it is the last good backup of what it protects")
@@ -450,7 +451,31 @@ pub(crate) async fn kept(
             None
         }
     });
-    Ok(why.map(|why| format!("backup {name} has expired and stays: {why} now")))
+    let why = match (why, judged.replacement(&name)) {
+        (Some(why), _) => Some(format!("{why} now")),
+        (None, Some(replacement)) => not_in_bucket(locations, replacement).await,
+        (None, None) => None,
+    };
+    Ok(why.map(|why| format!("backup {name} has expired and stays: {why}")))
+}
+
+/// Why a backup cannot replace another one although its object says so; `None` if the bucket has it.
+/// What is removed for it does not come back, so the object alone is not enough.
+async fn not_in_bucket(locations: &Locations, replacement: &RetentionFacts) -> Option<String> {
+    let (name, location) = (&replacement.name, replacement.location());
+    let read = async {
+        let (_, store) = locations.open(location).await?;
+        Ok::<_, ReconcileError>(store.read_metadata(name).await?)
+    };
+    match read.await {
+        Ok(Some(stored)) if stored.phase() == BackupPhase::Completed => None,
+        Ok(_) => Some(format!(
+            "backup {name} is to replace it, and location {location} does not have that one as Completed"
+        )),
+        Err(error) => Some(format!(
+            "backup {name} is to replace it, and could not be read: {error}"
+        )),
+    }
 }
 
 /// Copies of a backup that stay beyond their time: the location of each, and why.

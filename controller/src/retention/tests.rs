@@ -247,6 +247,11 @@ async fn one_that_cannot_be_deleted_is_labelled_and_one_that_is_kept_is_not() {
 #[tokio::test]
 async fn a_request_is_refused_when_the_backup_has_become_the_last_good_one() {
     let fake = cluster();
+    let folder = tempfile::tempdir().unwrap();
+    put_location(
+        &fake,
+        &json!({ "spec": { "provider": "local", "objectStorage": { "bucket": folder.path() } } }),
+    );
     put_backup(&fake, "old", 1, &json!({}));
     put_backup(&fake, "new", 2, &json!({}));
     let controller = controller(&fake);
@@ -255,6 +260,17 @@ async fn a_request_is_refused_when_the_backup_has_become_the_last_good_one() {
     let RetentionController {
         cluster, locations, ..
     } = &controller;
+    // The object alone replaces nothing: anybody may have created it.
+    let why = kept(cluster, locations, &old).await.unwrap().unwrap();
+    assert_says!(
+        why,
+        "backup old has expired and stays: backup new is to replace it",
+        "location default does not have that one as Completed"
+    );
+    let stored = fake.get(&velero_path("Backup", "new")).unwrap();
+    let files = folder.path().join("backups/new");
+    std::fs::create_dir_all(&files).unwrap();
+    std::fs::write(files.join("velero-backup.json"), stored.to_string()).unwrap();
     assert_eq!(kept(cluster, locations, &old).await.unwrap(), None);
     fake.edit(&velero_path("Backup", "new"), |backup| {
         backup["status"]["phase"] = json!("Deleting");

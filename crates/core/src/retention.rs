@@ -229,15 +229,32 @@ impl<'a> Retention<'a> {
         one.may_be_good && !self.is_replaced(one.facts, |newer| newer.can_replace)
     }
 
+    /// The newest good backup that protects the same as this one, which may be good; `None` if there
+    /// is none, or if nothing is lost with this one.
+    pub fn replacement(&self, name: &str) -> Option<&'a RetentionFacts> {
+        let one = self.backups.iter().find(|one| one.facts.name == name)?;
+        let newest = self.newest_instead_of(one.facts, |newer| newer.can_replace)?;
+        one.may_be_good.then_some(newest)
+    }
+
     /// Whether a newer backup that counts protects the same.
     fn is_replaced(
         &self,
         older: &RetentionFacts,
         counts: impl Fn(&JudgedBackup<'_>) -> bool,
     ) -> bool {
+        self.newest_instead_of(older, counts).is_some()
+    }
+
+    fn newest_instead_of(
+        &self,
+        older: &RetentionFacts,
+        counts: impl Fn(&JudgedBackup<'_>) -> bool,
+    ) -> Option<&'a RetentionFacts> {
         let newer = self.backups.iter();
         let mut newer = newer.take_while(|one| one.facts.is_newer_than(older));
-        newer.any(|one| counts(one) && one.facts.scope.replaces(&older.scope))
+        let newest = newer.find(|one| counts(one) && one.facts.scope.replaces(&older.scope));
+        newest.map(|one| one.facts)
     }
 
     /// Whether a backup cannot be read where it is stored, and no newer good backup, nor a newer

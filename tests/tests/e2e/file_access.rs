@@ -3,7 +3,7 @@
 
 mod large;
 
-use std::{os::unix::fs::PermissionsExt as _, process::Stdio};
+use std::{os::unix::fs::PermissionsExt as _, process::Stdio, time::Instant};
 
 use backup_core::{
     api::{DownloadRequest, VeleroKind, download_request::DownloadRequestPhase},
@@ -47,7 +47,7 @@ crate::tests! {
 }
 
 // In a world with two controllers.
-crate::tests! { BESIDE_A_LEADER: a_replica_that_does_not_lead_gives_files_too }
+crate::tests! { BESIDE_A_LEADER: a_replica_that_does_not_lead_gives_files_and_plans_too }
 
 /// The role of readers.
 const ROLE: &str = "backup-reader";
@@ -366,7 +366,7 @@ async fn of_concurrent_readers_with_one_key_one_gets_the_whole(world: &mut World
     Ok(())
 }
 
-async fn a_replica_that_does_not_lead_gives_files_too(world: &mut World) -> TestResult {
+async fn a_replica_that_does_not_lead_gives_files_and_plans_too(world: &mut World) -> TestResult {
     let name = "read-beside";
     backed_up(world, name).await?;
     let other = 1 - world.leader().await?;
@@ -388,6 +388,17 @@ async fn a_replica_that_does_not_lead_gives_files_too(world: &mut World) -> Test
     ensure!(ran.stdout == stored && !stored.is_empty(), "{}", ran.stdout);
     let log = world.controllers[other].tail(100_000);
     ensure!(log.contains("a file is read"), "another one gave it: {log}");
+    let start = Instant::now();
+    let plan = world
+        .kubectl_backup()
+        .stdout(&["restore", name, "--plan"])
+        .await?;
+    says(&plan, &["nothing was written"])?;
+    ensure!(
+        start.elapsed() < Duration::from_secs(20),
+        "the plan took {:?}",
+        start.elapsed()
+    );
     no_requests(world).await?;
     let again = Patch::Merge(json!({ "subsets": both.subsets }));
     endpoints

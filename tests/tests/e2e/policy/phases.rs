@@ -11,6 +11,7 @@ use crate::prelude::*;
 crate::tests! {
     the_phase_of_an_object_is_its_controllers_to_move,
     objects_arrive_new_or_ended_and_never_at_work,
+    what_arrives_ended_claims_nothing_that_the_controller_has_seen,
     a_request_for_a_deletion_is_answered_by_the_controller,
     everything_but_phase_and_work_finalizer_is_everybodys,
     a_work_finalizer_is_taken_off_by_the_controller,
@@ -130,6 +131,51 @@ async fn objects_arrive_new_or_ended_and_never_at_work(world: &mut World) -> Tes
     Ok(())
 }
 
+/// What is made here, verified, imported or copied counts for the retention of older backups: each is
+/// the controller's word.
+async fn what_arrives_ended_claims_nothing_that_the_controller_has_seen(
+    world: &mut World,
+) -> TestResult {
+    let cast = People::of(world).await?;
+    let dry = dry_run();
+    let times = |seconds: i64| {
+        let at = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds);
+        json!({ "status": { "startTimestamp": at.to_string(), "completionTimestamp": at.to_string() } })
+    };
+    let annotated =
+        |name: &str| json!({ "metadata": { "annotations": { format!("backup-controller/{name}"): "{}" } } });
+    let copied = json!({ "status": { "copies": [{ "location": "second", "phase": "Completed" }] } });
+    for (phase, claim, needle) in [
+        ("Completed", json!({}), ""),
+        ("Completed", times(-3600), ""),
+        ("Completed", times(1), "arrives with its phase"),
+        ("PartiallyFailed", times(-20), "arrives with its phase"),
+        ("Completed", annotated("verified"), "writes annotation backup-controller/verified"),
+        ("Completed", annotated("imported"), "writes annotation backup-controller/imported"),
+        ("New", annotated("stored-scope"), "writes annotation backup-controller/stored-scope"),
+        ("", annotated("verified"), "writes annotation backup-controller/verified"),
+        ("Completed", copied.clone(), "only backup-controller records the copies"),
+        ("", copied, "only backup-controller records the copies"),
+    ] {
+        let what = format!("{phase} with {claim}");
+        let mut value = serde_json::to_value(with_phase("Backup", "claims", phase)?)?;
+        json_patch::merge(&mut value, &claim);
+        let object: DynamicObject = serde_json::from_value(value)?;
+        for who in [EDITOR, OPERATOR, BREAKER, WEBHOOK] {
+            let created = cast.objects(who, "Backup").await?.create(&dry, &object).await;
+            match needle {
+                "" => _ = created.with_context(|| what.clone())?,
+                _ => refused(created, needle).with_context(|| what.clone())?,
+            }
+        }
+        let ours = cast.objects(CONTROLLER, "Backup").await?;
+        ours.create(&dry, &object)
+            .await
+            .with_context(|| what.clone())?;
+    }
+    Ok(())
+}
+
 /// A forged answer would free the claim of the request late, and remove the other requests of that
 /// backup.
 async fn a_request_for_a_deletion_is_answered_by_the_controller(world: &mut World) -> TestResult {
@@ -242,7 +288,7 @@ async fn what_is_said_of_an_end_is_the_controllers_to_change(world: &mut World) 
                 for value in [Value::Null, json!("y")] {
                     let result = theirs.dry_patch("said", annotate(name, value)).await;
                     let part = format!(
-                        "only backup-controller changes annotation backup-controller/{name}"
+                        "only backup-controller writes annotation backup-controller/{name}"
                     );
                     refused(result, &part).with_context(what)?;
                 }
@@ -251,7 +297,7 @@ async fn what_is_said_of_an_end_is_the_controllers_to_change(world: &mut World) 
             let none = json!({ "metadata": { "annotations": null } });
             refused(
                 theirs.dry_patch("said", none.clone()).await,
-                "only backup-controller changes annotation",
+                "only backup-controller writes annotation",
             )?;
             theirs
                 .merge_patch("said", annotate("cancel", json!("yes")))
@@ -285,7 +331,7 @@ async fn a_verification_by_hand_hides_nothing_that_digests_have_shown(
     let editor = cast.objects(EDITOR, kind).await?;
     let planner = cast.objects(PLANNER, kind).await?;
     let none = json!({ "metadata": { "annotations": { "backup-controller/verified": null } } });
-    let needle = "only backup-controller changes annotation backup-controller/verified";
+    let needle = "only backup-controller writes annotation backup-controller/verified";
     // The record so far, the new one, and whether who may read the files may write it.
     for (before, after, passes) in [
         (None, by_hand, true),
@@ -325,7 +371,7 @@ async fn rules_that_keep_a_backup_are_taken_off_and_never_forged(world: &mut Wor
     let ours = cast.objects(CONTROLLER, kind).await?;
     let theirs = cast.objects(EDITOR, kind).await?;
     let rules = |value: Value| json!({ "metadata": { "annotations": { "backup-controller/keep": value } } });
-    let needle = "only backup-controller changes annotation backup-controller/keep";
+    let needle = "only backup-controller writes annotation backup-controller/keep";
     stored(&ours, kind, "kept", "Completed").await?;
     let daily = json!(r#"{"rules":{"daily":7}}"#);
     refused(theirs.dry_patch("kept", rules(daily.clone())).await, needle)?;
@@ -350,7 +396,7 @@ async fn what_a_schedule_has_proven_is_recorded_by_the_controller(world: &mut Wo
         let annotation = format!("backup-controller/{name}");
         let record =
             |value: Value| json!({ "metadata": { "annotations": { &annotation: value } } });
-        let needle = format!("only backup-controller changes annotation {annotation}");
+        let needle = format!("only backup-controller writes annotation {annotation}");
         let forged = json!(r#"{"at":"2030-01-01T00:00:00Z"}"#);
         refused(
             theirs.dry_patch("proven", record(forged.clone())).await,
