@@ -293,6 +293,7 @@ fn message_of(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use backup_core::api::DrillSpec;
     use rstest::rstest;
     use serde_json::{Value, json};
 
@@ -425,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restore_is_reported_with_its_backup() {
+    fn a_restore_is_reported_with_its_backup_unless_it_is_a_drill() {
         let restore = |phase: &str| -> Restore {
             let object = json!({ "metadata": { "name": "r", "namespace": "velero", "uid": "u" },
                 "spec": { "backupName": "b" },
@@ -440,5 +441,8 @@ mod tests {
         for phase in ["Completed", "InProgress", "New"] {
             assert!(due(&restore(phase), now()).is_empty());
         }
+        let mut drill = restore("Failed");
+        drill.spec.drill = Some(DrillSpec::default());
+        assert!(due(&drill, now()).is_empty());
     }
 }

@@ -142,27 +142,54 @@ async fn what_arrives_ended_claims_nothing_that_the_controller_has_seen(
         let at = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds);
         json!({ "status": { "startTimestamp": at.to_string(), "completionTimestamp": at.to_string() } })
     };
-    let annotated =
-        |name: &str| json!({ "metadata": { "annotations": { format!("backup-controller/{name}"): "{}" } } });
-    let copied = json!({ "status": { "copies": [{ "location": "second", "phase": "Completed" }] } });
+    let annotated = |name: &str| json!({ "metadata": { "annotations": { format!("backup-controller/{name}"): "{}" } } });
+    let copied =
+        json!({ "status": { "copies": [{ "location": "second", "phase": "Completed" }] } });
     for (phase, claim, needle) in [
         ("Completed", json!({}), ""),
         ("Completed", times(-3600), ""),
         ("Completed", times(1), "arrives with its phase"),
         ("PartiallyFailed", times(-20), "arrives with its phase"),
-        ("Completed", annotated("verified"), "writes annotation backup-controller/verified"),
-        ("Completed", annotated("imported"), "writes annotation backup-controller/imported"),
-        ("New", annotated("stored-scope"), "writes annotation backup-controller/stored-scope"),
-        ("", annotated("verified"), "writes annotation backup-controller/verified"),
-        ("Completed", copied.clone(), "only backup-controller records the copies"),
+        (
+            "Completed",
+            annotated("verified"),
+            "writes annotation backup-controller/verified",
+        ),
+        (
+            "Completed",
+            annotated("imported"),
+            "writes annotation backup-controller/imported",
+        ),
+        (
+            "New",
+            annotated("stored-scope"),
+            "writes annotation backup-controller/stored-scope",
+        ),
+        (
+            "",
+            annotated("verified"),
+            "writes annotation backup-controller/verified",
+        ),
+        (
+            "Completed",
+            copied.clone(),
+            "only backup-controller records the copies",
+        ),
         ("", copied, "only backup-controller records the copies"),
     ] {
         let what = format!("{phase} with {claim}");
-        let mut value = serde_json::to_value(with_phase("Backup", "claims", phase)?)?;
-        json_patch::merge(&mut value, &claim);
-        let object: DynamicObject = serde_json::from_value(value)?;
+        let mut object = with_phase("Backup", "claims", phase)?;
+        object.metadata.annotations =
+            serde_json::from_value(claim["metadata"]["annotations"].clone())?;
+        for (field, value) in claim["status"].as_object().into_iter().flatten() {
+            object.data["status"][field] = value.clone();
+        }
         for who in [EDITOR, OPERATOR, BREAKER, WEBHOOK] {
-            let created = cast.objects(who, "Backup").await?.create(&dry, &object).await;
+            let created = cast
+                .objects(who, "Backup")
+                .await?
+                .create(&dry, &object)
+                .await;
             match needle {
                 "" => _ = created.with_context(|| what.clone())?,
                 _ => refused(created, needle).with_context(|| what.clone())?,
