@@ -5,6 +5,7 @@
 
 mod dry_run;
 mod failures;
+mod go_json;
 mod held;
 mod removal;
 mod server_warnings;
@@ -290,7 +291,7 @@ impl Calls {
             dry_run.untried(collection);
             return (Ok(LostFields::default()), false);
         }
-        let bytes = match serde_json::to_vec(body) {
+        let bytes = match go_json::to_vec(body) {
             Ok(bytes) => bytes,
             Err(error) => return (Err(CallError::Request(error.to_string())), false),
         };

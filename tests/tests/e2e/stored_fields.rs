@@ -6,6 +6,7 @@ use backup_core::{
     left_items::LeftItems,
 };
 use backup_tests::{pki::Pki, taking};
+use http::{Request, header::CONTENT_TYPE};
 use k8s_openapi::{
     ByteString,
     api::{admissionregistration::v1::MutatingWebhookConfiguration, core::v1::Service},
@@ -18,6 +19,7 @@ crate::tests! {
     fields_that_a_narrower_definition_prunes_are_named,
     fields_that_a_webhook_takes_away_are_named,
     a_service_that_stays_headless_was_not_updated,
+    data_without_a_schema_comes_back_byte_for_byte,
 }
 
 fn items(restore: &Restore) -> LeftItems {
@@ -198,5 +200,39 @@ async fn a_service_that_stays_headless_was_not_updated(world: &mut World) -> Tes
             &["does not change this: spec.clusterIP"],
         )?;
     }
+    Ok(())
+}
+
+/// Kubernetes compares the bytes of a ControllerRevision: a StatefulSet whose template has a `>` would
+/// make no pod any more if that came back without Go's escape.
+async fn data_without_a_schema_comes_back_byte_for_byte(world: &mut World) -> TestResult {
+    const DATA: &str =
+        r#"{"spec":{"template":{"command":"echo 1 \u003e /a \u0026\u0026 cat \u003c /b"}}}"#;
+    let name = "raw-data";
+    world.config_maps(name, 1).await?;
+    let collection = format!("/apis/apps/v1/namespaces/{name}/controllerrevisions");
+    let revision = format!(
+        r#"{{"apiVersion":"apps/v1","kind":"ControllerRevision","metadata":{{"name":"web-1"}},"revision":1,"data":{DATA}}}"#
+    );
+    let create = Request::post(&collection)
+        .header(CONTENT_TYPE, "application/json")
+        .body(revision.into_bytes())?;
+    world.client.request_text(create).await?;
+    let read = async || {
+        let read = Request::get(format!("{collection}/web-1")).body(Vec::new())?;
+        anyhow::Ok(world.client.request_text(read).await?)
+    };
+    let before = read().await?;
+    ensure!(
+        before.contains(DATA),
+        "the API server keeps no bytes: {before}"
+    );
+    world.back_up(name, of_namespaces(&[name])).await?;
+    world.delete_namespace(name).await?;
+    world
+        .run_restore(name, from_backup(name), RestorePhase::Completed)
+        .await?;
+    let after = read().await?;
+    ensure!(after.contains(DATA), "other bytes came back: {after}");
     Ok(())
 }
