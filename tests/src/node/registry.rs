@@ -246,8 +246,8 @@ impl Node {
             .arg(&private)
             .arg("--out")
             .arg(&release.folder);
-        let made = Ran::of(make).await.and_then(|ran| ran.expect_code(0));
-        made.context("make a release, by the program that `cargo build --bin xtask` builds")?;
+        let ran = Ran::of(make).await.and_then(|ran| ran.expect_code(0));
+        ran.context("make a release, by the program that `cargo build --bin xtask` builds")?;
         Ok(release)
     }
 }

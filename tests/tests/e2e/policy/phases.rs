@@ -192,7 +192,7 @@ async fn what_arrives_ended_claims_nothing_that_the_controller_has_seen(
                 .await;
             match needle {
                 "" => _ = created.with_context(|| what.clone())?,
-                _ => refused(created, needle).with_context(|| what.clone())?,
+                _ => _ = refused(created, needle).with_context(|| what.clone())?,
             }
         }
         let ours = cast.objects(CONTROLLER, "Backup").await?;
