@@ -218,7 +218,11 @@ impl Reported for Backup {
 }
 
 impl Reported for Restore {
+    /// A drill has none: its failure is an event of the backup.
     fn events(&self) -> Vec<Notification> {
+        if self.spec.drill.is_some() {
+            return Vec::new();
+        }
         let status = &self.status;
         let times = [
             status.completion_timestamp.as_ref(),
@@ -293,6 +297,7 @@ fn message_of(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use backup_core::api::DrillSpec;
     use rstest::rstest;
     use serde_json::{Value, json};
 
@@ -425,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restore_is_reported_with_its_backup() {
+    fn a_restore_is_reported_with_its_backup_unless_it_is_a_drill() {
         let restore = |phase: &str| -> Restore {
             let object = json!({ "metadata": { "name": "r", "namespace": "velero", "uid": "u" },
                 "spec": { "backupName": "b" },
@@ -440,5 +445,8 @@ mod tests {
         for phase in ["Completed", "InProgress", "New"] {
             assert!(due(&restore(phase), now()).is_empty());
         }
+        let mut drill = restore("Failed");
+        drill.spec.drill = Some(DrillSpec::default());
+        assert!(due(&drill, now()).is_empty());
     }
 }
