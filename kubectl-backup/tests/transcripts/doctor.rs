@@ -103,6 +103,7 @@ async fn where_all_is_well_nothing_is_to_be_done() {
         .has(lease(&Ledger::default()).await)
         .has(location("Available", ""))
         .has(a_schedule("nightly", &json!({})))
+        .has(deployment("backup-controller", &json!({})))
         .has_at("/api/v1/namespaces/velero/services/backup-webhook", json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": "backup-webhook", "namespace": "velero"},
             "spec": {"selector": {"app.kubernetes.io/name": "backup-webhook"}, "ports": [{"port": 443, "targetPort": "reviews"}]},
@@ -277,6 +278,10 @@ async fn what_a_location_says_while_it_is_available_is_told() {
 #[tokio::test]
 async fn a_secret_of_notifications_that_cannot_be_used_is_told() {
     let api = FakeApi::start().await;
+    let seen = Person::at(&api).types("doctor").await;
+    let not_known =
+        "? notifications          not known: the arguments of the controller could not be read";
+    assert_says!(seen, not_known);
     let args = [
         "--notify-url=https://hooks.example.com",
         "--notify-secret=hook",
