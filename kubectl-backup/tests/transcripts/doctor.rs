@@ -327,6 +327,24 @@ async fn a_copy_whose_location_is_gone_is_told() {
 }
 
 #[tokio::test]
+async fn a_copy_that_has_failed_is_told() {
+    let api = FakeApi::start().await;
+    let offsite = json!({"metadata": {"name": "offsite"}, "spec": {"default": false}});
+    let copies = json!([{"location": "offsite", "phase": "Failed", "message": "403 AccessDenied"}]);
+    let backup = with(
+        completed_backup("nightly-1"),
+        &json!({"spec": {"copies": [{"location": "offsite"}]}, "status": {"copies": copies}}),
+    );
+    api.has(location("Available", ""))
+        .has(with(location("Available", ""), &offsite))
+        .has(backup);
+    let person = Person::at(&api);
+    let expected = "! copies                 1 backup is not copied into location offsite: the copy has failed (nightly-1); message of nightly-1: 403 AccessDenied\n";
+    let remedy = "kubectl backup copy nightly-1 --to=offsite";
+    assert_says!(person.types("doctor").await, expected, remedy);
+}
+
+#[tokio::test]
 async fn locations_that_nobody_can_write_are_told() {
     let api = FakeApi::start().await;
     let read_only = json!({"spec": {"accessMode": "ReadOnly"},
