@@ -40,7 +40,7 @@ pub(super) fn of_backup(backup: &Backup, places: &Places) -> Vec<StoppedCopy> {
         .collect()
 }
 
-/// Two findings for each location at most: one for copies that have failed, one for those that wait.
+/// At most two findings for each location: for copies that have failed, and for those that wait.
 pub(super) fn findings(copies: impl Iterator<Item = StoppedCopy>) -> Vec<Finding> {
     let mut groups = BTreeMap::<(String, bool), MessageByBackup>::new();
     for copy in copies {
