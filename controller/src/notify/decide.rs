@@ -218,7 +218,11 @@ impl Reported for Backup {
 }
 
 impl Reported for Restore {
+    /// A drill has none: its failure is an event of the backup.
     fn events(&self) -> Vec<Notification> {
+        if self.spec.drill.is_some() {
+            return Vec::new();
+        }
         let status = &self.status;
         let times = [
             status.completion_timestamp.as_ref(),

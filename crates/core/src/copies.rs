@@ -55,6 +55,14 @@ impl Backup {
         wanted.map(|copy| copy.location.as_str()).collect()
     }
 
+    /// The copies that are due and have failed, or wait: then their message says for what.
+    pub fn stopped_copies(&self) -> impl Iterator<Item = &BackupCopyStatus> {
+        let incomplete = self.incomplete_copies().into_iter();
+        incomplete
+            .filter_map(move |location| self.copy_in(location))
+            .filter(|copy| copy.phase() == CopyPhase::Failed || !copy.message.is_empty())
+    }
+
     /// Whether it has ended with files that can be restored, and is not being deleted.
     pub fn has_copyable_files(&self) -> bool {
         let phase = self.phase();
@@ -190,6 +198,30 @@ mod tests {
             ),
         ] {
             assert_eq!(place.copy_problem().as_deref(), problem);
+        }
+    }
+
+    #[test]
+    fn a_copy_is_stopped_if_it_has_failed_or_says_why_it_waits() {
+        for (phase, message, expected) in [
+            ("Failed", "", 1),
+            ("New", "its location is read-only", 1),
+            ("InProgress", "503", 1),
+            ("New", "", 0),
+            ("InProgress", "", 0),
+            ("Completed", "its removal waits for restores", 0),
+            ("Deleting", "its removal waits for restores", 0),
+        ] {
+            let mut backup = backup(&json!({ "copies": [{ "location": "second" }] }));
+            backup.status.phase = Some(BackupPhase::Completed);
+            backup.status.copies.push(BackupCopyStatus {
+                location: "second".to_owned(),
+                phase: Some(phase.into()),
+                message: message.to_owned(),
+                ..BackupCopyStatus::default()
+            });
+            let stopped = backup.stopped_copies().count();
+            assert_eq!(stopped, expected, "{phase} {message}");
         }
     }
 

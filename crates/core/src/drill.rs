@@ -98,14 +98,14 @@ pub fn namespaces(
     } else {
         asked.iter().cloned().collect()
     };
-    if let Some(absent) = chosen.iter().find(|name| !held.contains(*name)) {
-        return Err(format!(
-            "the backup does not hold namespace {absent:?}; `kubectl backup ls` lists those that it holds"
-        ));
-    }
     if chosen.contains(own) {
         return Err(format!(
             "namespace {own:?} is that of the installation, which would run twice; leave it out"
+        ));
+    }
+    if let Some(absent) = chosen.iter().find(|name| !held.contains(*name)) {
+        return Err(format!(
+            "the backup does not hold namespace {absent:?}; `kubectl backup ls` lists those that it holds"
         ));
     }
     if chosen.is_empty() {

@@ -24,6 +24,9 @@ use crate::{
     view::{self, ResourceList},
 };
 
+/// Maximum wait for the list of a backup's items where the namespaces are named.
+const MAX_LIST_WAIT: Duration = Duration::from_secs(5);
+
 pub(super) async fn run(args: DrillArgs, terminal: &mut Terminal) -> CommandResult {
     let connection = Connection::new();
     let session = connection.session(terminal).await?;
@@ -54,7 +57,7 @@ pub(super) async fn run(args: DrillArgs, terminal: &mut Terminal) -> CommandResu
     let held = if args.include_namespaces.is_empty() {
         held(session, &backup).await?
     } else {
-        asked.iter().cloned().collect()
+        held_if_known(session, &backup, &asked).await
     };
     let namespaces = drill::namespaces(&held, &asked, &session.namespace).map_err(|why| {
         Problem::other(format!("no drill of backup {name:?} is possible: {why}"))
@@ -118,6 +121,15 @@ async fn held(session: &Session, backup: &Backup) -> Result<BTreeSet<String>, Pr
             .filter_map(|item| drill::listed_namespace(kind, item))
     });
     Ok(names.map(str::to_owned).collect())
+}
+
+/// The namespaces of which the backup holds items, or those that are asked for if its list of items
+/// cannot be read in time: a user who names them needs no right to read the list.
+async fn held_if_known(session: &Session, backup: &Backup, asked: &[String]) -> BTreeSet<String> {
+    match tokio::time::timeout(MAX_LIST_WAIT, held(session, backup)).await {
+        Ok(Ok(held)) => held,
+        Ok(Err(_)) | Err(_) => asked.iter().cloned().collect(),
+    }
 }
 
 /// Sets what the flags name. A check takes the place of the one of its name.

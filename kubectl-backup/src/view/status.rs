@@ -2,6 +2,7 @@
 //! schedules promise. Pure.
 
 mod absence;
+mod copies;
 mod held;
 mod promise;
 mod scope;
@@ -81,6 +82,8 @@ pub(crate) struct BackupFacts {
     began: Option<Timestamp>,
     evidence: Evidence,
     drilled: Option<DrillResult>,
+    /// A sentence for each copy that has failed, or waits.
+    stopped_copies: Vec<String>,
     /// The schedule that made it.
     schedule: Option<String>,
     work: Option<WorkLine>,
@@ -160,6 +163,7 @@ impl BackupFacts {
             began: began(backup),
             evidence: Evidence::of(backup),
             drilled: DrillResult::read(annotation(backup, DRILLED_ANNOTATION)),
+            stopped_copies: copies::stopped(backup),
             schedule: backup.schedule().filter(|name| !name.is_empty()).map(plain),
             work: WorkLine::of(backup, now),
         }
@@ -505,7 +509,7 @@ fn of_namespace(
             .unwrap_or_default(),
     );
     reasons.extend(
-        good.map(|good| unreadable_copies(good.facts, since.places))
+        good.map(|good| copies::remarks(good.facts, since.places))
             .unwrap_or_default(),
     );
     let is_known = since.knows_namespaces;
@@ -523,7 +527,7 @@ fn of_namespace(
             verified: good.facts.evidence.verified.clone(),
             drilled: good.facts.drilled.clone(),
             schedule: good.facts.schedule.clone(),
-            copies: readable_copies(good.facts, since.places),
+            copies: copies::readable(good.facts, since.places),
         }),
         next_run: running.filter_map(|one| one.next).min(),
         schedule: strictest.map(|one| one.name.clone()),
@@ -532,32 +536,6 @@ fn of_namespace(
             .map(Promise::command),
         reasons,
     }
-}
-
-/// The locations of complete copies that can be read; none if the locations are not known.
-fn readable_copies(good: &BackupFacts, places: Option<&Places>) -> Vec<String> {
-    let Some(places) = places else {
-        return Vec::new();
-    };
-    let copies = good.evidence.copies.iter();
-    copies
-        .filter(|name| places.find(name).copy_problem().is_none())
-        .map(|name| plain(name))
-        .collect()
-}
-
-/// Why complete copies do not count; that no location could be read is said once for all.
-fn unreadable_copies(good: &BackupFacts, places: Option<&Places>) -> Vec<String> {
-    let Some(places) = places else {
-        return Vec::new();
-    };
-    let copies = good.evidence.copies.iter();
-    copies
-        .filter_map(|name| {
-            let why = places.find(name).copy_problem()?;
-            Some(plain(&format!("its copy in {name} does not count: {why}")))
-        })
-        .collect()
 }
 
 /// That the last drill of the last good backup has failed, and why.

@@ -103,6 +103,7 @@ async fn where_all_is_well_nothing_is_to_be_done() {
         .has(lease(&Ledger::default()).await)
         .has(location("Available", ""))
         .has(a_schedule("nightly", &json!({})))
+        .has(deployment("backup-controller", &json!({})))
         .has_at("/api/v1/namespaces/velero/services/backup-webhook", json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": "backup-webhook", "namespace": "velero"},
             "spec": {"selector": {"app.kubernetes.io/name": "backup-webhook"}, "ports": [{"port": 443, "targetPort": "reviews"}]},
@@ -277,6 +278,10 @@ async fn what_a_location_says_while_it_is_available_is_told() {
 #[tokio::test]
 async fn a_secret_of_notifications_that_cannot_be_used_is_told() {
     let api = FakeApi::start().await;
+    let seen = Person::at(&api).types("doctor").await;
+    let not_known =
+        "? notifications          not known: the arguments of the controller could not be read";
+    assert_says!(seen, not_known);
     let args = [
         "--notify-url=https://hooks.example.com",
         "--notify-secret=hook",
@@ -319,6 +324,24 @@ async fn a_copy_whose_location_is_gone_is_told() {
     let seen = Person::at(&api).types("doctor").await;
     let expected = "! copies                 1 backup is copied into location offsite, which does not exist (nightly-1)\n";
     assert_says!(seen, expected);
+}
+
+#[tokio::test]
+async fn a_copy_that_has_failed_is_told() {
+    let api = FakeApi::start().await;
+    let offsite = json!({"metadata": {"name": "offsite"}, "spec": {"default": false}});
+    let copies = json!([{"location": "offsite", "phase": "Failed", "message": "403 AccessDenied"}]);
+    let backup = with(
+        completed_backup("nightly-1"),
+        &json!({"spec": {"copies": [{"location": "offsite"}]}, "status": {"copies": copies}}),
+    );
+    api.has(location("Available", ""))
+        .has(with(location("Available", ""), &offsite))
+        .has(backup);
+    let person = Person::at(&api);
+    let expected = "! copies                 1 backup is not copied into location offsite: the copy has failed (nightly-1); message of nightly-1: 403 AccessDenied\n";
+    let remedy = "kubectl backup copy nightly-1 --to=offsite";
+    assert_says!(person.types("doctor").await, expected, remedy);
 }
 
 #[tokio::test]

@@ -145,6 +145,10 @@ async fn nothing_is_created_that_nothing_would_remove() {
             "drill nightly --include-namespaces=velero",
             "would run twice",
         ),
+        (
+            "drill nightly --include-namespaces=shop,nosuch",
+            "the backup does not hold namespace \"nosuch\"",
+        ),
         ("drill gone", "gone"),
         ("drill", "exit 2"),
         ("drill a --schedule=b", "exit 2"),
@@ -152,6 +156,22 @@ async fn nothing_is_created_that_nothing_would_remove() {
         assert_says!(person.types(line).await, says);
     }
     assert!(api.all("restores").is_empty());
+}
+
+#[tokio::test]
+async fn named_namespaces_are_drilled_if_the_list_of_the_backup_cannot_be_read() {
+    let api = FakeApi::with([completed_backup("nightly")]).await;
+    api.on_post(
+        "/downloadrequests",
+        Fault::forbidden("… is forbidden: User \"jane\" cannot create resource"),
+    );
+    let person = Person::at(&api);
+    let seen = person
+        .types("drill nightly --include-namespaces=shop")
+        .await;
+    assert_says!(seen, "exit 0");
+    let restore = api.stored("restores", &name()).unwrap();
+    assert_eq!(restore["spec"]["includedNamespaces"], json!(["shop"]));
 }
 
 #[tokio::test]

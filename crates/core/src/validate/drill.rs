@@ -22,6 +22,8 @@ use crate::{
 pub(super) const NAMESPACES_OF_DRILL: &str = "spec.drill.includedNamespaces";
 /// Minimum time between two drills.
 const MIN_INTERVAL: GoDuration = GoDuration::from_secs(300);
+/// Maximum time between two drills, and between two verifications: 366 days.
+pub(super) const MAX_INTERVAL: GoDuration = GoDuration::from_secs(366 * 24 * 3600);
 /// Maximum length of the name of a check, which is part of the name of its Job.
 const MAX_CHECK_NAME_CHARS: usize = 40;
 /// Objects whose values no expression reads.
@@ -40,6 +42,9 @@ pub(super) fn scheduled_drill(spec: &ScheduledDrill) -> Vec<Finding> {
         Some(every) => {
             if every < MIN_INTERVAL {
                 let message = format!("{every} is less than {MIN_INTERVAL}, the least");
+                found.say("spec.drill.every", message);
+            } else if every > MAX_INTERVAL {
+                let message = format!("{every} is more than {MAX_INTERVAL}, the most");
                 found.say("spec.drill.every", message);
             }
         }
@@ -323,6 +328,8 @@ mod tests {
     )]
     #[case::no_interval(json!({ "which": "random" }), "spec.drill.every: is required: give the time between two drills, such as \"24h\"")]
     #[case::often(json!({ "every": "4m" }), "spec.drill.every: 4m0s is less than 5m0s, the least")]
+    #[case::hardly_ever(json!({ "every": "10000h" }), "spec.drill.every: 10000h0m0s is more than 8784h0m0s, the most")]
+    #[case::once_a_year(json!({ "every": "8784h" }), "")]
     #[case::undecodable(
         json!({ "checks": "all", "every": "1d", "hooks": 1 }),
         "spec.drill.checks: invalid type: string \"all\", expected a sequence; spec.drill.every: \"1d\" is not a duration: expected \

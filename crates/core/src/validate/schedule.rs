@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     Finding, backup, copies,
-    drill::{NAMESPACES_OF_DRILL, scheduled_drill, unheld_namespaces},
+    drill::{MAX_INTERVAL, NAMESPACES_OF_DRILL, scheduled_drill, unheld_namespaces},
     engine_backup, keep_rules,
     raw::{items, raw_copies, raw_field},
     raw_backup, undecodable_backup,
@@ -23,8 +23,6 @@ use crate::{
 const KEEP: &str = "spec.keep";
 /// Minimum time between two verifications.
 const MIN_VERIFY_INTERVAL: GoDuration = GoDuration::from_secs(60);
-/// Maximum time between two verifications: 366 days.
-const MAX_VERIFY_INTERVAL: GoDuration = GoDuration::from_secs(366 * 24 * 3600);
 
 /// All errors in the spec of a Schedule. The expression is an error if none of these dialects
 /// accepts it: a caller that does not know the controller's dialect (`--cron-dialect`) passes all,
@@ -171,8 +169,8 @@ fn verify(spec: &VerifySpec) -> Vec<Finding> {
             if every < MIN_VERIFY_INTERVAL {
                 let message = format!("{every} is less than {MIN_VERIFY_INTERVAL}, the least");
                 found.push(Finding::new("spec.verify.every", message));
-            } else if every > MAX_VERIFY_INTERVAL {
-                let message = format!("{every} is more than {MAX_VERIFY_INTERVAL}, the most");
+            } else if every > MAX_INTERVAL {
+                let message = format!("{every} is more than {MAX_INTERVAL}, the most");
                 found.push(Finding::new("spec.verify.every", message));
             }
         }

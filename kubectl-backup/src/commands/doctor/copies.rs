@@ -1,4 +1,7 @@
-//! Whether backups and schedules have copies that are never made, or that are lost.
+//! Whether backups and schedules have copies that are never made, that have failed or wait, or that
+//! are lost.
+
+mod stopped;
 
 use std::collections::BTreeMap;
 
@@ -24,11 +27,16 @@ pub(super) async fn copies(session: &Session) -> Result<Vec<Finding>, Problem> {
         Some(of_schedule(&schedule, &places))
     });
     let backups = session.list_readable(ListParams::default(), |backup: Backup| {
-        Some(of_backup(&backup, &places))
+        Some((
+            of_backup(&backup, &places),
+            stopped::of_backup(&backup, &places),
+        ))
     });
     let (of_schedules, of_backups) = futures::try_join!(schedules, backups)?;
     let mut findings: Vec<Finding> = of_schedules.into_iter().flatten().collect();
-    findings.extend(grouped(of_backups.into_iter().flatten()));
+    let (problems, stopped): (Vec<_>, Vec<_>) = of_backups.into_iter().unzip();
+    findings.extend(grouped(problems.into_iter().flatten()));
+    findings.extend(stopped::findings(stopped.into_iter().flatten()));
     Ok(findings)
 }
 

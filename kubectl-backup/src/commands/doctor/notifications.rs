@@ -1,6 +1,7 @@
 //! Whether the controller can send its notifications.
 
 use backup_core::notifications::SECRET_KEY;
+use backup_deploy::PROGRAMS;
 
 use super::{Finding, Topic, secrets, volumes::controller_args};
 use crate::commands::prelude::*;
@@ -9,9 +10,16 @@ const ON: Topic = Topic("notifications");
 /// Flag of the controller: the Secret for the authorization.
 const SECRET_FLAG: &str = "--notify-secret";
 
-/// Reports nothing if no Secret is named, or the arguments of the controller are not known.
+/// Reports nothing if no Secret is named.
 pub(super) async fn authorization(session: &Session) -> Result<Vec<Finding>, Problem> {
-    let args = controller_args(session).await.unwrap_or_default();
+    let Some(args) = controller_args(session).await else {
+        let [_, controller] = PROGRAMS;
+        let namespace = plain(&session.namespace);
+        let why = format!(
+            "the arguments of the controller could not be read (Deployment {controller} in namespace {namespace})"
+        );
+        return Ok(vec![ON.unknown(&why, None)]);
+    };
     let Some(name) = secret_of(&args) else {
         return Ok(Vec::new());
     };
