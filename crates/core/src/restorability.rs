@@ -97,6 +97,8 @@ pub struct Evidence {
     /// Whether it requests data of volumes in a repository, and no note says which of these volumes
     /// can be read here. Our own backups and imports always have that note.
     asks_for_repository: bool,
+    /// Whether damage is known of a repository that has data of its volumes.
+    has_damaged_data: bool,
     /// Why its files cannot be used.
     bad_files: Option<String>,
 }
@@ -282,6 +284,7 @@ impl Evidence {
             asks_for_repository: (copies_files == Some(true)
                 || spec.snapshot_move_data == Some(true))
                 && annotation(backup, MISSING_DATA_ANNOTATION).is_none(),
+            has_damaged_data: false,
             bad_files: None,
         }
     }
@@ -313,6 +316,11 @@ impl Evidence {
     /// Records why its files cannot be used, after a failed read.
     pub fn finds_bad_files(&mut self, why: String) {
         self.bad_files = Some(why);
+    }
+
+    /// Records that damage is known of a repository that has data of its volumes.
+    pub fn finds_damaged_data(&mut self) {
+        self.has_damaged_data = true;
     }
 
     /// `place` is its location; `None` if the caller reports the state of the location separately.
@@ -439,6 +447,10 @@ impl Evidence {
                 Answer::Partly,
                 format!("without the data of {}", counted(data.missing, "volume")),
             );
+        }
+        if self.has_damaged_data {
+            let why = "the data of its volumes may rely on data that is damaged";
+            add(Answer::Partly, why.to_owned());
         }
         if let Some(data) = &self.elsewhere {
             let volumes = counted(data.missing, "volume");
