@@ -85,6 +85,8 @@ pub struct Evidence {
     pub location: String,
     /// Locations of its complete copies.
     pub copies: Vec<String>,
+    /// When each of them was complete, by its location.
+    copied: BTreeMap<String, Timestamp>,
     /// Whether it is a copy: data outside of its files belongs to the original.
     pub(crate) is_copy: bool,
     /// Volumes whose data is not in the backup.
@@ -272,6 +274,13 @@ impl Evidence {
                 .complete_copies()
                 .map(|copy| copy.location.clone())
                 .collect(),
+            copied: backup
+                .complete_copies()
+                .filter_map(|copy| {
+                    let at = copy.completion_timestamp.as_ref()?;
+                    Some((copy.location.clone(), at.0))
+                })
+                .collect(),
             is_copy: annotation(backup, COPY_OF_ANNOTATION).is_some(),
             missing: MissingData::read(annotation(backup, MISSING_DATA_ANNOTATION)),
             elsewhere: MissingData::read(annotation(backup, DATA_ELSEWHERE_ANNOTATION)),
@@ -368,6 +377,16 @@ impl Evidence {
         }
     }
 
+    /// That a restore reads its copy in this location. The Backup says that the copy is there: its
+    /// files are not looked for afterwards.
+    fn read_from_copy(&self, location: &str) -> String {
+        let text = format!("from its copy in location {location}");
+        match self.copied.get(location) {
+            Some(at) => format!("{text}, as recorded {}", at.strftime("%Y-%m-%d")),
+            None => text,
+        }
+    }
+
     /// Adds the reasons for a backup that has ended with files in its bucket.
     fn add_stored(&self, place: Option<&Place>, add: &mut impl FnMut(Answer, String)) {
         let name = &self.location;
@@ -376,7 +395,7 @@ impl Evidence {
             None => {}
             Some(_) if name.is_empty() => add(Answer::Unknown, "it names no location".to_owned()),
             Some(Place::Copied(copy)) => {
-                add(Answer::Yes, format!("from its copy in location {copy}"));
+                add(Answer::Yes, self.read_from_copy(copy));
             }
             Some(Place::Gone) => add(Answer::No, format!("location {name} does not exist")),
             Some(Place::Unread(why)) => {

@@ -27,6 +27,21 @@ fn place(phase: Option<&str>, synced: Option<&str>) -> Place {
 }
 
 #[test]
+fn of_a_copy_it_is_said_when_it_was_recorded() {
+    let copies = json!([{ "location": "a", "phase": "Completed",
+        "completionTimestamp": "2026-11-03T04:00:00Z" }]);
+    let found = judged(
+        &json!({ "status": { "copies": copies } }),
+        Some(&Place::Copied("a".to_owned())),
+    );
+    assert_eq!(found.answer, Answer::Yes);
+    assert_eq!(
+        found.reasons,
+        ["from its copy in location a, as recorded 2026-11-03"]
+    );
+}
+
+#[test]
 fn a_backup_with_data_in_a_damaged_repository_can_be_restored_in_part() {
     let why = "the data of its volumes may rely on data that is damaged";
     let judged = |phase: &str, place: &Place| {
