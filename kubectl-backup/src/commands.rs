@@ -6,6 +6,7 @@ mod cancel;
 mod changes;
 mod copy;
 mod create;
+mod damage;
 mod debug;
 mod delete;
 mod describe;

@@ -100,8 +100,7 @@ async fn stores(
     }
     for copy in of_deletion(backup, kept, now) {
         let of_copy = match copies::find(locations, &copy.location).await {
-            // Nothing in it can be deleted.
-            Ok(None) => Store::Ready,
+            Ok(None) => gone(&copy.location, kept),
             Ok(Some(location)) => store(&location),
             Err(error) => unusable(&error),
         };
@@ -110,6 +109,18 @@ async fn stores(
         }
     }
     Store::Ready
+}
+
+/// What the copy in a location that does not exist means. Its files may be in the bucket: there, a
+/// location that is made again would bring the backup back.
+fn gone(location: &str, kept: Option<&KeptCopies>) -> Store {
+    match kept {
+        None => Store::Never(format!(
+            "BackupStorageLocation {location} does not exist, so what is stored there cannot be deleted: create it again"
+        )),
+        // Those that stay anyhow do not hold up the expiration of the backup.
+        Some(_) => Store::Ready,
+    }
 }
 
 fn unusable(error: &LocationError) -> Store {
@@ -184,7 +195,14 @@ mod tests {
             let found = stores(&locations, &backup, kept, now).await;
             format!("{found:?}")
         };
-        assert_eq!(found(None).await, "Ready", "its location is gone");
+        let text = found(None).await;
+        assert!(text.starts_with("Never"), "its location is gone: {text}");
+        assert_says!(
+            text,
+            "BackupStorageLocation second does not exist",
+            "kubectl backup delete b --keep-copies"
+        );
+        assert_eq!(found(Some(&KeptCopies::new())).await, "Ready");
         location["status"]["phase"] = json!("Unavailable");
         api.put(&path("second"), location.clone());
         let text = found(None).await;

@@ -85,6 +85,8 @@ pub struct Evidence {
     pub location: String,
     /// Locations of its complete copies.
     pub copies: Vec<String>,
+    /// When each of them was complete, by its location.
+    copied: BTreeMap<String, Timestamp>,
     /// Whether it is a copy: data outside of its files belongs to the original.
     pub(crate) is_copy: bool,
     /// Volumes whose data is not in the backup.
@@ -97,6 +99,8 @@ pub struct Evidence {
     /// Whether it requests data of volumes in a repository, and no note says which of these volumes
     /// can be read here. Our own backups and imports always have that note.
     asks_for_repository: bool,
+    /// Whether damage is known of a repository that has data of its volumes.
+    has_damaged_data: bool,
     /// Why its files cannot be used.
     bad_files: Option<String>,
 }
@@ -270,6 +274,13 @@ impl Evidence {
                 .complete_copies()
                 .map(|copy| copy.location.clone())
                 .collect(),
+            copied: backup
+                .complete_copies()
+                .filter_map(|copy| {
+                    let at = copy.completion_timestamp.as_ref()?;
+                    Some((copy.location.clone(), at.0))
+                })
+                .collect(),
             is_copy: annotation(backup, COPY_OF_ANNOTATION).is_some(),
             missing: MissingData::read(annotation(backup, MISSING_DATA_ANNOTATION)),
             elsewhere: MissingData::read(annotation(backup, DATA_ELSEWHERE_ANNOTATION)),
@@ -282,6 +293,7 @@ impl Evidence {
             asks_for_repository: (copies_files == Some(true)
                 || spec.snapshot_move_data == Some(true))
                 && annotation(backup, MISSING_DATA_ANNOTATION).is_none(),
+            has_damaged_data: false,
             bad_files: None,
         }
     }
@@ -313,6 +325,11 @@ impl Evidence {
     /// Records why its files cannot be used, after a failed read.
     pub fn finds_bad_files(&mut self, why: String) {
         self.bad_files = Some(why);
+    }
+
+    /// Records that damage is known of a repository that has data of its volumes.
+    pub fn finds_damaged_data(&mut self) {
+        self.has_damaged_data = true;
     }
 
     /// `place` is its location; `None` if the caller reports the state of the location separately.
@@ -360,6 +377,16 @@ impl Evidence {
         }
     }
 
+    /// That a restore reads its copy in this location. The Backup says that the copy is there: its
+    /// files are not looked for afterwards.
+    fn read_from_copy(&self, location: &str) -> String {
+        let text = format!("from its copy in location {location}");
+        match self.copied.get(location) {
+            Some(at) => format!("{text}, as recorded {}", at.strftime("%Y-%m-%d")),
+            None => text,
+        }
+    }
+
     /// Adds the reasons for a backup that has ended with files in its bucket.
     fn add_stored(&self, place: Option<&Place>, add: &mut impl FnMut(Answer, String)) {
         let name = &self.location;
@@ -368,7 +395,7 @@ impl Evidence {
             None => {}
             Some(_) if name.is_empty() => add(Answer::Unknown, "it names no location".to_owned()),
             Some(Place::Copied(copy)) => {
-                add(Answer::Yes, format!("from its copy in location {copy}"));
+                add(Answer::Yes, self.read_from_copy(copy));
             }
             Some(Place::Gone) => add(Answer::No, format!("location {name} does not exist")),
             Some(Place::Unread(why)) => {
@@ -439,6 +466,10 @@ impl Evidence {
                 Answer::Partly,
                 format!("without the data of {}", counted(data.missing, "volume")),
             );
+        }
+        if self.has_damaged_data {
+            let why = "the data of its volumes may rely on data that is damaged";
+            add(Answer::Partly, why.to_owned());
         }
         if let Some(data) = &self.elsewhere {
             let volumes = counted(data.missing, "volume");

@@ -1,12 +1,14 @@
 //! `volumes`: how the data of each volume of a backup is saved, from its stored files, and from its
 //! DataUploads while it runs.
 
-use super::{prelude::*, transfers, verify};
+use std::collections::BTreeSet;
+
+use super::{damage, prelude::*, transfers, verify};
 use crate::{
     cli::VolumesArgs,
     stored::{StoredFile, document},
     view::{
-        stored::volumes::VolumeView,
+        stored::volumes::{Keeper, VolumeView},
         volume_list::{SavedVolume, VolumeList, running, stored},
     },
 };
@@ -47,7 +49,15 @@ async fn of_files(session: &Session, backup: &Backup) -> Result<Vec<SavedVolume>
         fetched(session, transfers::read(session, backup))
     );
     let transfers = transfers.known().map_or(&[][..], Vec::as_slice);
-    Ok(stored(&volumes?, transfers))
+    let volumes = volumes?;
+    let is_in_repository = |one: &VolumeView| one.keeper == Keeper::Repository;
+    let damaged = if volumes.iter().any(is_in_repository) {
+        damage::in_location_of(session, backup).await
+    } else {
+        Vec::new()
+    };
+    let damaged: BTreeSet<String> = damaged.into_iter().map(|one| one.folder).collect();
+    Ok(stored(&volumes, transfers, &damaged))
 }
 
 fn nothing(backup: &Backup, is_running: bool) -> String {

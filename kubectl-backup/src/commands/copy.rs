@@ -51,6 +51,8 @@ async fn one(
             "{} was copied to {location} before\n",
             full_name::<Backup>(name)
         ))?;
+        terminal
+            .say("That is what the Backup has recorded: the files there were not looked for now.");
         return Ok(Exit::Done);
     };
     terminal.data(&format!(

@@ -6,12 +6,8 @@ use std::{
 };
 
 use backup_core::{
-    api::{
-        BackupPhase, BackupRepository, DeleteBackupRequest, download_request::DownloadTargetKind,
-    },
-    data_movement::repository_path,
+    api::{BackupPhase, DeleteBackupRequest, download_request::DownloadTargetKind},
     labels,
-    repository_records::DataCheck,
     restorability::{Evidence, Place, Places},
 };
 use futures::{FutureExt as _, future::LocalBoxFuture, join};
@@ -20,6 +16,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::{
+    damage,
     locks::velero::read_ledger,
     messages::stored_messages,
     poll::{Look, MAX_WAIT, poll},
@@ -130,8 +127,9 @@ async fn fetch<W: Workload>(session: &Session, work: &W, parts: &RefCell<Workloa
     if let Some(backup) = work.as_backup()
         && !repositories.is_empty()
     {
-        let damage = damage(session, backup, &repositories).await;
-        parts.borrow_mut().damage = damage;
+        let mut damaged = damage::in_location_of(session, backup).await;
+        damaged.retain(|one| repositories.contains(&one.folder));
+        parts.borrow_mut().damage = damaged.into_iter().map(|one| one.damage).collect();
     }
     if let Some(backup) = work.as_backup()
         && parts.borrow().stored.files == FilesState::Missing
@@ -260,24 +258,6 @@ fn moved_into(parts: &WorkloadParts) -> BTreeSet<String> {
         .map(|transfer| transfer.repository.clone())
         .chain(of_volumes.map(|volume| volume.place.clone()));
     all.filter(|folder| !folder.is_empty()).collect()
-}
-
-/// What is known of damage of these repositories in the location of a backup. Nothing if they cannot
-/// be read: who reads backups reads them, too.
-async fn damage(
-    session: &Session,
-    backup: &Backup,
-    repositories: &BTreeSet<String>,
-) -> Vec<String> {
-    let location = backup.spec.storage_location.as_deref().unwrap_or_default();
-    let found = session.list_readable(ListParams::default(), |one: BackupRepository| {
-        let spec = &one.spec;
-        let is_used = spec.backup_storage_location == location
-            && repositories.contains(&plain(&repository_path(&spec.volume_namespace)));
-        let damage = DataCheck::of(one.annotations()).known_damage();
-        damage.filter(|_| is_used).map(|damage| plain(&damage))
-    });
-    found.await.unwrap_or_default()
 }
 
 /// Deletion requests, found by label as velero's own command does: the server adds the labels to

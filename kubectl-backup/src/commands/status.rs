@@ -12,6 +12,7 @@ use k8s_openapi::{
 use tokio::time::{Instant, timeout_at};
 
 use super::{
+    damage::damaged_repositories,
     locks::velero::found_ledger,
     poll::{Look, MAX_WAIT, poll},
     prelude::*,
@@ -148,9 +149,10 @@ async fn everything(session: &Session, now: Timestamp) -> Result<ClusterData, Pr
         "customresourcedefinitions",
     );
     let types = async { Ok(fetched(session, types).await) };
+    let damaged = async { Ok(damaged_repositories(session).await) };
     let lock = async { Ok(lock(session).await) };
-    let (backups, restores, schedules, locations, namespaces, claims, types, lock) = try_join!(
-        backups, restores, schedules, locations, namespaces, claims, types, lock
+    let (backups, restores, schedules, locations, damaged, namespaces, claims, types, lock) = try_join!(
+        backups, restores, schedules, locations, damaged, namespaces, claims, types, lock
     )?;
     let (lock, lock_problem) = lock;
     Ok(ClusterData {
@@ -162,6 +164,7 @@ async fn everything(session: &Session, now: Timestamp) -> Result<ClusterData, Pr
         restores,
         schedules,
         locations: FetchResult::Known(locations),
+        damaged,
         restriction: None,
         lock,
         lock_problem,
@@ -206,6 +209,8 @@ async fn of_own_namespace(
             .collect(),
         schedules: schedules.unwrap_or(Ok(Vec::new()))?,
         locations,
+        // A namespace owner may not read repositories.
+        damaged: Vec::new(),
         restriction: Some(format!(
             "you may not list all backups: these are about no other namespace than {own}, which is that of the \
              kubeconfig's context; backups of more namespaces may hold it, too"

@@ -207,8 +207,16 @@ impl Workload for Backup {
             description.tone = Tone::Bad;
             description.causes.clone_from(&failed.errors);
         }
+        let damage = description.damage.iter().map(|text| Fact {
+            title: "Damage",
+            text: text.clone(),
+        });
+        description.facts.extend(damage);
         let mut evidence = Evidence::of(self);
         evidence.missing.clone_from(&description.missing_data);
+        if !description.damage.is_empty() {
+            evidence.finds_damaged_data();
+        }
         match description.stored.files {
             FilesState::Unread => {}
             FilesState::Found => evidence.finds_files(),
@@ -421,6 +429,10 @@ fn doubt(description: &mut Description, judged: &Restorability, evidence: &Evide
             } else {
                 format!("Whether it can be restored is not known: {why}.")
             }
+        }
+        Answer::Partly if !description.damage.is_empty() => {
+            "The data of its volumes may rely on data that is damaged; the line Damage says more."
+                .to_owned()
         }
         Answer::Yes | Answer::Partly | Answer::Later => return,
     };

@@ -64,6 +64,10 @@ pub(crate) struct Description {
     /// left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) left_items: Option<LeftItems>,
+    /// What is known of damage of the repositories that have data of a backup, as sentences; its
+    /// facts say it.
+    #[serde(skip)]
+    pub(crate) damage: Vec<String>,
     /// Copies of a backup in other locations.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) copies: Vec<CopyView>,

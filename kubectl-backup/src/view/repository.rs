@@ -7,6 +7,7 @@ use backup_core::{
     api::{
         BackupRepository, backup_repository::BackupRepositoryPhase as Phase, transfer::UploaderType,
     },
+    data_movement::repository_path,
     repository_records::{
         DATA_PARTS, DataCheck, KeyChange, KeyWork, PASSWORD_COPIED_ANNOTATION, PasswordRotation,
         ROTATION_REQUEST_ANNOTATION, RotationStage,
@@ -20,6 +21,32 @@ use super::{
     table_kind::{age, dash},
 };
 use crate::print::{Style, Tone, plain};
+
+/// A repository of which damage is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DamagedRepository {
+    /// Namespace of the volumes.
+    pub(crate) namespace: String,
+    pub(crate) location: String,
+    /// Its folder, as `volumes` shows it.
+    pub(crate) folder: String,
+    /// What is known, as sentences.
+    pub(crate) damage: String,
+}
+
+impl DamagedRepository {
+    /// `None` if no damage is known.
+    pub(crate) fn of(repository: &BackupRepository) -> Option<Self> {
+        let damage = DataCheck::of(repository.annotations()).known_damage()?;
+        let spec = &repository.spec;
+        Some(Self {
+            namespace: spec.volume_namespace.clone(),
+            location: spec.backup_storage_location.clone(),
+            folder: plain(&repository_path(&spec.volume_namespace)),
+            damage: plain(&damage),
+        })
+    }
+}
 
 impl TableKind for BackupRepository {
     const KIND: &'static str = "backuprepository";

@@ -3,6 +3,7 @@
 
 mod absence;
 mod copies;
+mod damage;
 mod held;
 mod promise;
 mod scope;
@@ -33,7 +34,8 @@ use promise::Promise;
 use scope::Scope;
 
 use super::{
-    LocationSummary, WorkStatus, Workload, related::began, retention, sync::tone, verdict,
+    LocationSummary, WorkStatus, Workload, related::began, repository::DamagedRepository,
+    retention, sync::tone, verdict,
 };
 use crate::{
     fetched::FetchResult,
@@ -57,6 +59,7 @@ pub(crate) struct ClusterData {
     pub(crate) restores: Vec<WorkLine>,
     pub(crate) schedules: Vec<Schedule>,
     pub(crate) locations: FetchResult<Vec<BackupStorageLocation>>,
+    pub(crate) damaged: Vec<DamagedRepository>,
     /// Why only a part of the backups and schedules was read; `None` if it is all of them.
     pub(crate) restriction: Option<String>,
     /// Holders and waiting objects.
@@ -81,6 +84,8 @@ pub(crate) struct BackupFacts {
     phase: String,
     began: Option<Timestamp>,
     evidence: Evidence,
+    /// Whether data of its volumes is in repositories.
+    moves_data: bool,
     drilled: Option<DrillResult>,
     /// A sentence for each copy that has failed, or waits.
     stopped_copies: Vec<String>,
@@ -162,6 +167,7 @@ impl BackupFacts {
             phase: plain(backup.phase().as_str()),
             began: began(backup),
             evidence: Evidence::of(backup),
+            moves_data: backup.may_move_data(),
             drilled: DrillResult::read(annotation(backup, DRILLED_ANNOTATION)),
             stopped_copies: copies::stopped(backup),
             schedule: backup.schedule().filter(|name| !name.is_empty()).map(plain),
@@ -278,6 +284,7 @@ pub(crate) fn status(
         restores,
         schedules,
         locations,
+        damaged,
         restriction,
         lock,
         lock_problem,
@@ -301,6 +308,7 @@ pub(crate) fn status(
     let since = ComparisonData {
         held: held.known(),
         places: places.as_ref(),
+        damaged: &damaged,
         claims: &claims,
         knows_namespaces,
         is_partial,
@@ -442,6 +450,7 @@ struct ComparisonData<'a> {
     held: Option<&'a HeldByBackup>,
     /// `None` if the locations could not be read.
     places: Option<&'a Places>,
+    damaged: &'a [DamagedRepository],
     claims: &'a FetchResult<Vec<ClusterObject>>,
     /// Whether the namespaces of the cluster could be listed.
     knows_namespaces: bool,
@@ -504,6 +513,7 @@ fn of_namespace(
         reasons.push(passed_over.unwrap_or_else(|| ended.sentence()));
     }
     reasons.extend(good.and_then(|good| failed_drill(good.facts)));
+    reasons.extend(good.and_then(|good| damage::remark(name, good.facts, since.damaged)));
     reasons.extend(
         good.map(|good| held::new_claims(name, good.facts.began, since.claims))
             .unwrap_or_default(),

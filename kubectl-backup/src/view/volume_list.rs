@@ -1,5 +1,7 @@
 //! `volumes`: how the data of each volume of a backup is saved.
 
+use std::collections::BTreeSet;
+
 use backup_core::volume_info::NOTHING_SAVED;
 use serde::Serialize;
 
@@ -13,6 +15,8 @@ use crate::print::{Style, Tone, size, table};
 /// How data is saved that a DataUpload moves.
 const MOVED: &str = "moved CSI snapshot";
 const ONLY_VELERO: &str = "only a Velero server restores it";
+const IN_DAMAGED_REPOSITORY: &str =
+    "it may rely on data that is damaged; `describe` of the backup says more";
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -52,15 +56,20 @@ pub(crate) struct SavedVolume {
     upload: String,
 }
 
-/// The volumes of a stored backup; its transfers add what its files do not contain.
-pub(crate) fn stored(volumes: &[VolumeView], transfers: &[TransferView]) -> Vec<SavedVolume> {
+/// The volumes of a stored backup; its transfers add what its files do not contain. `damaged` has the
+/// folders of repositories of which damage is known.
+pub(crate) fn stored(
+    volumes: &[VolumeView],
+    transfers: &[TransferView],
+    damaged: &BTreeSet<String>,
+) -> Vec<SavedVolume> {
     volumes
         .iter()
         .map(|volume| {
             let transfer = transfers
                 .iter()
                 .find(|one| !volume.operation.is_empty() && one.name == volume.operation);
-            SavedVolume::of_stored(volume, transfer)
+            SavedVolume::of_stored(volume, transfer, damaged)
         })
         .collect()
 }
@@ -71,17 +80,18 @@ pub(crate) fn running(transfers: &[TransferView]) -> Vec<SavedVolume> {
 }
 
 impl SavedVolume {
-    fn of_stored(volume: &VolumeView, transfer: Option<&TransferView>) -> Self {
+    fn of_stored(
+        volume: &VolumeView,
+        transfer: Option<&TransferView>,
+        damaged: &BTreeSet<String>,
+    ) -> Self {
         let message = transfer.map_or("", |one| one.message.as_str());
         let (tone, problem) = match (&volume.skipped, volume.succeeded) {
             (Some(why), _) if why.is_empty() => (Tone::Warn, NOTHING_SAVED.to_owned()),
             (Some(why), _) => (Tone::Warn, why.clone()),
             (None, Some(false)) if !message.is_empty() => (Tone::Bad, message.to_owned()),
             (None, Some(false)) => (Tone::Bad, volume.missing_data().1.unwrap_or_default()),
-            (None, _) if volume.keeper == Keeper::VeleroRepository => {
-                (Tone::Warn, ONLY_VELERO.to_owned())
-            }
-            (None, _) => (Tone::Good, String::new()),
+            (None, _) => problem_of_saved(volume, damaged),
         };
         let is_saved =
             volume.skipped.is_none() && (volume.succeeded != Some(false) || volume.is_incomplete());
@@ -153,6 +163,16 @@ impl SavedVolume {
             or_dash(&self.upload),
         ]
     }
+}
+
+/// What is known against data that was saved.
+fn problem_of_saved(volume: &VolumeView, damaged: &BTreeSet<String>) -> (Tone, String) {
+    let problem = match volume.keeper {
+        Keeper::VeleroRepository => ONLY_VELERO,
+        Keeper::Repository if damaged.contains(&volume.place) => IN_DAMAGED_REPOSITORY,
+        Keeper::Repository | Keeper::StorageSystem => return (Tone::Good, String::new()),
+    };
+    (Tone::Warn, problem.to_owned())
 }
 
 const HEADERS: [&str; 9] = [
@@ -266,12 +286,12 @@ mod tests {
         let volume: VolumeView = serde_json::from_value(entry).unwrap();
         let why = "the pod was not scheduled";
         let failed = transfer(&json!({ "phase": "Failed", "message": why }));
-        let all = stored(std::slice::from_ref(&volume), &[failed]);
+        let all = stored(std::slice::from_ref(&volume), &[failed], &BTreeSet::new());
         assert_eq!(
             (all[0].problem.as_str(), all[0].state().as_str()),
             (why, "Failed")
         );
-        let alone = stored(&[volume], &[]);
+        let alone = stored(&[volume], &[], &BTreeSet::new());
         assert_eq!(alone[0].problem, "its data was not moved into the bucket");
         assert_eq!(alone[0].state(), "");
     }

@@ -492,10 +492,6 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
         stored,
     } = parts;
     let copies = work.as_backup().map(|backup| copies::of(backup, &copies));
-    let damage = damage.into_iter().map(|text| Fact {
-        title: "Damage",
-        text,
-    });
     let meta = work.meta();
     let status = work.status();
     let name = meta.name.clone().unwrap_or_default();
@@ -555,8 +551,9 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
         missing_data,
         data_elsewhere: work.data_elsewhere(),
         left_items: work.left_items(),
+        damage,
         copies: copies.unwrap_or_default(),
-        facts: work.facts(&source).into_iter().chain(damage).collect(),
+        facts: work.facts(&source),
         timeline: timeline(created, &status, &stored),
         phase: status.phase,
         previous,

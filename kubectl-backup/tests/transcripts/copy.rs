@@ -19,7 +19,12 @@ async fn a_copy_is_added_to_the_spec_and_described() {
     let state = json!([{ "location": "second", "phase": "Completed", "bytes": 2048 }]);
     api.has(with(stored, &json!({ "status": { "copies": state } })));
     let said = person.types("copy nightly --to=second --wait").await;
-    assert_says!(said, "nightly was copied to second before", "--- exit 0");
+    assert_says!(
+        said,
+        "nightly was copied to second before",
+        "the files there were not looked for now",
+        "--- exit 0"
+    );
     let said = person.types("describe nightly").await;
     assert_says!(said, "Copies", "second (2.0 KiB, never expires)");
 }

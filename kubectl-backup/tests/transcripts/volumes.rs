@@ -259,11 +259,41 @@ async fn damage_of_the_repository_is_named_where_its_backups_are_described() {
     );
     let person = Person::at(&api);
     let seen = person.types("describe nightly").await;
-    assert_says!(seen, "Damage      a check is under way");
+    assert_says!(
+        seen,
+        "Damage      a check is under way",
+        "the data of its volumes may rely on data that is damaged"
+    );
     assert!(!seen.contains("another"), "{seen}");
+    let seen = person.types("volumes nightly").await;
+    let row = |claim: &str| seen.lines().find(|line| line.starts_with(claim)).unwrap();
+    assert_says!(row("db/data"), "it may rely on data that is damaged");
+    for other in ["shop/cache", "old/files"] {
+        assert!(!row(other).contains("damaged"), "{seen}");
+    }
+    // A backup that is good else is not called good.
+    let moved = json!([{"pvcNamespace": "db", "pvcName": "data", "backupMethod": "CSISnapshot",
+        "snapshotDataMoved": true, "result": "succeeded",
+        "snapshotDataMovementInfo": {"dataMover": "backup-mover", "uploaderType": "restic",
+            "operationID": "upload-data-1", "snapshotHandle": "4f1c0a7d"}}]);
+    let none = json!({"errors": {}, "warnings": {}});
+    api.has_file("BackupVolumeInfos", "nightly", &moved);
+    api.has_file("BackupResults", "nightly", &none);
+    api.has(completed_backup("nightly"));
+    let seen = person.types("describe nightly").await;
+    assert_says!(
+        seen,
+        "! nightly",
+        "Restorable  partly, the data of its volumes may rely on data that is damaged",
+        "The data of its volumes may rely on data that is damaged; the line Damage says more."
+    );
     has("r1", "db", "default", &json!({}));
     let seen = person.types("describe nightly").await;
-    assert!(!seen.contains("Damage"), "{seen}");
+    assert!(
+        !seen.contains("Damage") && !seen.contains("damaged"),
+        "{seen}"
+    );
+    assert_says!(seen, "Restorable  yes");
 }
 
 #[tokio::test]

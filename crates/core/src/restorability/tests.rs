@@ -27,6 +27,46 @@ fn place(phase: Option<&str>, synced: Option<&str>) -> Place {
 }
 
 #[test]
+fn of_a_copy_it_is_said_when_it_was_recorded() {
+    let copies = json!([{ "location": "a", "phase": "Completed",
+        "completionTimestamp": "2026-11-03T04:00:00Z" }]);
+    let found = judged(
+        &json!({ "status": { "copies": copies } }),
+        Some(&Place::Copied("a".to_owned())),
+    );
+    assert_eq!(found.answer, Answer::Yes);
+    assert_eq!(
+        found.reasons,
+        ["from its copy in location a, as recorded 2026-11-03"]
+    );
+}
+
+#[test]
+fn a_backup_with_data_in_a_damaged_repository_can_be_restored_in_part() {
+    let why = "the data of its volumes may rely on data that is damaged";
+    let judged = |phase: &str, place: &Place| {
+        let object = json!({ "metadata": { "name": "b", "creationTimestamp": CREATED },
+            "spec": { "storageLocation": "default" },
+            "status": { "phase": phase, "startTimestamp": CREATED } });
+        let mut evidence = Evidence::of(&serde_json::from_value(object).unwrap());
+        evidence.finds_damaged_data();
+        evidence.judge(Some(place))
+    };
+    let available = place(Some("Available"), None);
+    let copied = Place::Copied("second".to_owned());
+    for place in [&available, &copied] {
+        let found = judged("Completed", place);
+        assert_eq!((found.answer, found.is_good), (Answer::Partly, true));
+        assert_eq!(found.reasons, [why]);
+    }
+    let found = judged("PartiallyFailed", &available);
+    assert_eq!(found.reasons, ["all but the items with errors", why]);
+    let found = judged("Completed", &Place::Gone);
+    assert_eq!(found.answer, Answer::No, "worse is said first");
+    assert_eq!(judged("Failed", &available).answer, Answer::No);
+}
+
+#[test]
 fn a_copy_counts_where_the_own_location_cannot_be_read() {
     let object = |annotations: Value| {
         let copies =

@@ -11,6 +11,7 @@ use backup_core::{
     },
     cluster::{POD_SECURITY_LABEL, RESTRICTED, pod_security},
     data_movement::{PASSWORD_KEY, PASSWORD_SECRET},
+    repository_records::DataCheck,
     text::listed,
 };
 use backup_deploy::{enables_data_mover, enables_snapshots};
@@ -123,6 +124,8 @@ struct Repository {
     location: String,
     /// Why it cannot be used.
     problem: Option<String>,
+    /// What is known of damage.
+    damage: Option<String>,
     maintained: Option<Timestamp>,
     /// Time between two maintenances (seconds).
     period: i64,
@@ -171,6 +174,7 @@ fn repository(one: BackupRepository) -> Option<Repository> {
         return None;
     }
     let name = one.name_any();
+    let damage = DataCheck::of(one.annotations()).known_damage();
     let status = one.status;
     let is_unusable = status.phase == Some(BackupRepositoryPhase::NotReady);
     let last = status.recent_maintenance.last();
@@ -187,6 +191,7 @@ fn repository(one: BackupRepository) -> Option<Repository> {
             DEFAULT_MAINTENANCE_SECONDS
         },
         failure: failed.map(|failed| failed.message.clone().unwrap_or_default()),
+        damage,
         problem: is_unusable.then(|| status.message.unwrap_or_default()),
     })
 }
@@ -205,6 +210,16 @@ fn judge_repository(repository: &Repository, home: &str, now: Timestamp) -> Opti
         return Some(ON.bad(
             format!("{what} cannot be used: {}", plain(problem)),
             format!("A corrected Secret or location is noticed within five minutes: {shown}"),
+        ));
+    }
+    if let Some(damage) = &repository.damage {
+        return Some(ON.bad(
+            format!("{what} is damaged: {}", plain(damage)),
+            format!(
+                "docs/use/volumes.md#repositories says what to do; afterwards look again: kubectl backup repositories check {} \
+                 --read-data --wait=24h",
+                repository.name
+            ),
         ));
     }
     let age = now.duration_since(repository.maintained?).as_secs();
@@ -249,6 +264,8 @@ fn judge_password(exists: bool, repositories: usize, home: &str) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use backup_core::repository_records::DATA_CHECK_ANNOTATION;
+
     use super::*;
     use crate::print::Tone;
 
@@ -304,6 +321,25 @@ mod tests {
             assert_eq!(judged(fine), None, "{fine}");
         }
         assert!(repository(stored("kopia", "NotReady")).is_none());
+    }
+
+    #[test]
+    fn a_repository_that_is_damaged_is_broken() {
+        let damage = "the repository of namespace shop is damaged at 1 place";
+        let mut stored = stored("restic", "Ready");
+        let check = DataCheck {
+            damage: damage.to_owned(),
+            ..DataCheck::default()
+        };
+        let annotations = [(DATA_CHECK_ANNOTATION.to_owned(), check.annotation())];
+        stored.metadata.annotations = Some(annotations.into());
+        let repository = repository(stored).unwrap();
+        let found = judge_repository(&repository, "velero", Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(found.tone, Tone::Bad);
+        assert!(
+            found.text.ends_with(&format!(" is damaged: {damage}")),
+            "{found:?}"
+        );
     }
 
     #[test]

@@ -4,7 +4,8 @@
 use backup_core::{
     api::{BackupRepository, backup_repository::MaintenanceResult, transfer::UploaderType},
     repository_records::{
-        CHECK_REQUEST_ANNOTATION, CheckRequest, DataCheck, MAINTENANCE_REQUEST_ANNOTATION,
+        CHECK_REQUEST_ANNOTATION, CheckRequest, DATA_PARTS, DataCheck,
+        MAINTENANCE_REQUEST_ANNOTATION,
     },
 };
 
@@ -59,6 +60,17 @@ impl RepositoryWork {
                 !reads_all_data || CheckRequest::of(request).reads_all_data
             }
         }
+    }
+
+    /// That the work of this request has not read all data, as a sentence.
+    fn unread(self, request: &str) -> Option<String> {
+        let is_part =
+            matches!(self, Self::Check { .. }) && !CheckRequest::of(request).reads_all_data;
+        is_part.then(|| {
+            format!(
+                "All folders and one of {DATA_PARTS} parts of the data were read. To have all data read, add --read-data"
+            )
+        })
     }
 
     /// How the work that was recorded last has ended.
@@ -154,14 +166,22 @@ pub(super) async fn run(
             return Ok(exit);
         }
     };
-    show(work, work.result(&ended), terminal)
+    show(work, &request, work.result(&ended), terminal)
 }
 
-fn show(work: RepositoryWork, result: WorkResult, terminal: &mut Terminal) -> CommandResult {
+fn show(
+    work: RepositoryWork,
+    request: &str,
+    result: WorkResult,
+    terminal: &mut Terminal,
+) -> CommandResult {
     let noun = work.noun();
     let (line, why) = match result {
         WorkResult::Done => {
             terminal.data(&format!("{noun} completed\n"))?;
+            if let Some(unread) = work.unread(request) {
+                terminal.say(&unread);
+            }
             return Ok(Exit::Done);
         }
         WorkResult::Failed(why) => (format!("{noun} failed\n"), why),
@@ -203,6 +223,28 @@ mod tests {
             (check(true), check(true).request(at), true),
         ] {
             assert_eq!(work.is_met_by(&known), is_met, "{work:?} {known}");
+        }
+    }
+
+    #[test]
+    fn a_completed_check_says_whether_it_has_read_all_data() {
+        let at: Timestamp = "2026-11-03T05:14:12Z".parse().unwrap();
+        let request = |work: RepositoryWork| work.request(at);
+        for (work, request, is_part) in [
+            (check(false), request(check(false)), true),
+            (check(false), "now".to_owned(), true),
+            // It has joined a request that asks for more.
+            (check(false), request(check(true)), false),
+            (check(true), request(check(true)), false),
+            (
+                RepositoryWork::Maintenance,
+                request(RepositoryWork::Maintenance),
+                false,
+            ),
+        ] {
+            let text = work.unread(&request).unwrap_or_default();
+            let says = text.contains("one of 30 parts of the data");
+            assert_eq!(says, is_part, "{work:?} {request}: {text}");
         }
     }
 

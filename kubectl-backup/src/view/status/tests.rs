@@ -80,6 +80,7 @@ fn judged_with(
                 .map(|one| serde_json::from_value(one).unwrap())
                 .to_vec(),
         ),
+        damaged: Vec::new(),
         restriction: None,
         lock: FetchResult::Known(Vec::new()),
         lock_problem: None,
@@ -438,6 +439,7 @@ fn without_the_right_to_list_namespaces_those_that_are_named_are_shown() {
             .unwrap(),
         ],
         locations: FetchResult::Known(Vec::new()),
+        damaged: Vec::new(),
         restriction: None,
         lock: FetchResult::Known(Vec::new()),
         lock_problem: None,
