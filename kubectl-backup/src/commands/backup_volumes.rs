@@ -50,8 +50,8 @@ async fn of_files(session: &Session, backup: &Backup) -> Result<Vec<SavedVolume>
     );
     let transfers = transfers.known().map_or(&[][..], Vec::as_slice);
     let volumes = volumes?;
-    let is_in_repository = |one: &VolumeView| one.keeper == Keeper::Repository;
-    let damaged = if volumes.iter().any(is_in_repository) {
+    let mut keepers = volumes.iter().map(|one| one.keeper);
+    let damaged = if keepers.any(|keeper| keeper == Keeper::Repository) {
         damage::in_location_of(session, backup).await
     } else {
         Vec::new()

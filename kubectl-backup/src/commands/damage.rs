@@ -1,4 +1,4 @@
-//! Repositories of volume data of which damage is known: what relies on them may not come back whole.
+//! Repositories of volume data of which damage is known.
 
 use backup_core::api::BackupRepository;
 

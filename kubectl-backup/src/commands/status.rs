@@ -151,9 +151,10 @@ async fn everything(session: &Session, now: Timestamp) -> Result<ClusterData, Pr
     let types = async { Ok(fetched(session, types).await) };
     let damaged = async { Ok(damaged_repositories(session).await) };
     let lock = async { Ok(lock(session).await) };
-    let (backups, restores, schedules, locations, damaged, namespaces, claims, types, lock) = try_join!(
+    let all = try_join!(
         backups, restores, schedules, locations, damaged, namespaces, claims, types, lock
     )?;
+    let (backups, restores, schedules, locations, damaged, namespaces, claims, types, lock) = all;
     let (lock, lock_problem) = lock;
     Ok(ClusterData {
         namespaces,
