@@ -10,6 +10,7 @@ mod replicas;
 pub(super) mod schedules;
 mod secrets;
 mod snapshot_locations;
+mod stopped_copies;
 mod volumes;
 pub(super) mod webhook;
 

@@ -131,7 +131,8 @@ async fn install_with_the_command(
     back_up(node, FILES, "published-command").await?;
     // The objects of the installation by Helm have stayed.
     plugin.succeeds(&["describe", "published-helm"]).await?;
-    let uninstall = ["uninstall", "--yes", "--timeout=90s"];
+    // The clones of the volumes may not all be removed yet, which counts as work.
+    let uninstall = ["uninstall", "--yes", "--force", "--timeout=90s"];
     plugin.succeeds(&uninstall).await?;
     Ok(elapsed)
 }

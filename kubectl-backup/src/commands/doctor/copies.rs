@@ -1,8 +1,6 @@
 //! Whether backups and schedules have copies that are never made, that have failed or wait, or that
 //! are lost.
 
-mod stopped;
-
 use std::collections::BTreeMap;
 
 use backup_core::{
@@ -10,12 +8,12 @@ use backup_core::{
     text::{counted, listed},
 };
 
-use super::{Finding, Topic};
+use super::{Finding, Topic, stopped_copies};
 use crate::commands::{get::places, prelude::*};
 
-const ON: Topic = Topic("copies");
+pub(super) const ON: Topic = Topic("copies");
 /// Maximum number of backups that a finding names; the others are counted.
-const MAX_NAMED_BACKUPS: usize = 3;
+pub(super) const MAX_NAMED_BACKUPS: usize = 3;
 
 pub(super) async fn copies(session: &Session) -> Result<Vec<Finding>, Problem> {
     let places = places(session).await;
@@ -29,14 +27,14 @@ pub(super) async fn copies(session: &Session) -> Result<Vec<Finding>, Problem> {
     let backups = session.list_readable(ListParams::default(), |backup: Backup| {
         Some((
             of_backup(&backup, &places),
-            stopped::of_backup(&backup, &places),
+            stopped_copies::of_backup(&backup, &places),
         ))
     });
     let (of_schedules, of_backups) = futures::try_join!(schedules, backups)?;
     let mut findings: Vec<Finding> = of_schedules.into_iter().flatten().collect();
     let (problems, stopped): (Vec<_>, Vec<_>) = of_backups.into_iter().unzip();
     findings.extend(grouped(problems.into_iter().flatten()));
-    findings.extend(stopped::findings(stopped.into_iter().flatten()));
+    findings.extend(stopped_copies::findings(stopped.into_iter().flatten()));
     Ok(findings)
 }
 

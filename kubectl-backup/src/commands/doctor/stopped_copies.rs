@@ -8,7 +8,10 @@ use backup_core::{
     text::{counted, listed, shortened},
 };
 
-use super::{Finding, MAX_NAMED_BACKUPS, ON};
+use super::{
+    Finding,
+    copies::{MAX_NAMED_BACKUPS, ON},
+};
 use crate::commands::prelude::*;
 
 /// Maximum length of the message of a copy in a finding.
